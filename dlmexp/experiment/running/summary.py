@@ -1,4 +1,4 @@
-"""The tables that a run prints: its plan before it, its results after it."""
+"""The tables that a run prints: its plan before training, its results after it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -37,10 +37,10 @@ from dlmexp.experiment.running.sweep import Plan, Sweep
 from dlmexp.experiment.running.table_baselines import lines_about_best
 
 MAX_DISPERSION = 1.5
-"""The ratio of squared errors to the predicted variance above which a line warns of it."""
+"""The ratio of squared errors to predicted variance above which a line about it is printed."""
 MAX_RESULT_LINES = 60
-IN_TARGET_UNITS = [*USER_TABLE_METRICS, "test_nll"]
-"""The metrics of the table of results if all targets have units."""
+METRICS_IN_TARGET_UNITS = [*USER_TABLE_METRICS, "test_nll"]
+"""The metrics in the table of results if all results are of users' tables with a numeric target."""
 UNITS = (
     "mean±standard deviation over seeds at the betas with the lowest validation metric; "
     "nll: nats per test row"
@@ -58,9 +58,9 @@ PLAN_COLUMNS = (
     "failed",
     "batches",
 )
-# Columns that are in every table of results; settings are added if their values differ.
+# Columns of every table of results; settings are added if their values differ.
 ALWAYS_SHOWN = ["dataset", "n", "M", "method"]
-# Columns by which the lines of results are sorted.
+# Columns by which the lines of the table of results are sorted.
 RESULT_ORDER = [*ALWAYS_SHOWN, "estimator", "samples", "parameterisation"]
 # The values that cells of one batch share (`Cell.shared_values`). A line of the plan shows the
 # cells that have one such group; it has nothing to do with a `CandidateGroup`.
@@ -70,10 +70,10 @@ BatchGroup = tuple[Any, ...]
 def print_plan(plan: Plan, sweep: Sweep) -> None:
     """Print the cells that could share batches, and how many are done, failed and to run."""
     print_table(wide_console(), _plan_table(plan, sweep))
-    pending_batches = [*plan.batches, *plan.later]
+    batches = [*plan.batches, *plan.later]
     print(
         f"{counted(len(plan.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
-        f"{cell_count(pending_batches)} to run in {counted(len(pending_batches), 'batch')}"
+        f"{cell_count(batches)} to run in {counted(len(batches), 'batch')}"
     )
     print_changed(plan, sweep)
 
@@ -119,7 +119,7 @@ def _posterior_label(cell: Cell) -> str:
 
 
 def print_changed(plan: Plan, sweep: Sweep) -> None:
-    """Print how many recorded cells another version of a plugin has made, and what to do."""
+    """Print how many records another version of a plugin has made, and what happens with them."""
     if not plan.changed:
         return
     packages: set[str] = set()
@@ -168,7 +168,7 @@ class Summary:
     done: int
     failed: int
     with_stopping_rule: int  # done fits that could stop before their limit of iterations
-    at_limit: int  # those of them that ended at their limit
+    at_limit: int  # fits with a stopping rule that ended at their limit
     selected: pd.DataFrame  # rows of the tidy table, at the selected betas
     gaps: list[EvidenceGap]  # bounds on what a larger M could gain
 
@@ -183,13 +183,13 @@ class Summary:
         return 1 if self.failed or self.missing else 0
 
 
-@paused_collector()  # many objects are made that stay
+@paused_collector()  # it makes many objects that stay, and few that are garbage
 def summarize(groups: Sequence[CandidateGroup], store: Store) -> Summary:
-    """Return how the cells of these groups of candidates ended, and the selected results.
+    """Return how the cells of groups of candidates ended, and the selected results.
 
     Args:
         groups: The groups of candidates.
-        store: Where the records are.
+        store: The results folder.
     """
     selections = Selections.of(store, groups)
     keys: set[str] = set()
@@ -229,7 +229,7 @@ def print_summary(summary: Summary, store: Store, baselines: pd.DataFrame | None
 
     Args:
         summary: The results.
-        store: Where the records are.
+        store: The results folder.
         baselines: Results of baselines on the user's own tables (`table_baselines`).
     """
     if not summary.selected.empty:
@@ -248,11 +248,11 @@ def print_summary(summary: Summary, store: Store, baselines: pd.DataFrame | None
 
 
 def _print_counts(summary: Summary, store: Store) -> None:
-    """Print how many cells are done, failed and missing, and what to type about the last two."""
-    without = f", {summary.missing} without a record" if summary.missing else ""
+    """Print how many cells are done, failed and missing, and commands for the last two."""
+    missing = f", {summary.missing} without a record" if summary.missing else ""
     print(
         f"{summary.done} of {counted(summary.total, 'cell')} done, {summary.failed} failed"
-        f"{without}; records in {store.records}"
+        f"{missing}; records in {store.records}"
     )
     status_command = with_results_option("dlmexp status", store.root)
     if summary.failed:
@@ -262,7 +262,7 @@ def _print_counts(summary: Summary, store: Store) -> None:
 
 
 def warnings_of(rows: pd.DataFrame) -> list[str]:
-    """Return the warnings in the notes of results, one line per method."""
+    """Return a line per method with a warning in the notes of its results: the first one."""
     lines: list[str] = []
     for method, notes in rows.groupby("method", observed=True)["note"]:
         texts = notes.dropna().astype(str)
@@ -280,7 +280,7 @@ def _print_results(rows: pd.DataFrame, store: Store, baselines: pd.DataFrame | N
     metrics = _metrics_of_table(rows)
     rows_to_show = rows if baselines.empty else with_baselines(rows, baselines)
     collect_command = with_results_option("dlmexp collect", store.root)
-    line_count = _by_line(rows_to_show).ngroups
+    line_count = _group_by_line(rows_to_show).ngroups
     if line_count > MAX_RESULT_LINES:
         print(f"{counted(line_count, 'result')}: `{collect_command}` writes them as a table")
         return
@@ -293,10 +293,10 @@ def _print_results(rows: pd.DataFrame, store: Store, baselines: pd.DataFrame | N
 
 
 def _metrics_of_table(rows: pd.DataFrame) -> list[str]:
-    """Return the metrics of the table of results."""
+    """Return the metrics that the table of results shows."""
     # Errors in the units of the target say more than the MSE of scaled targets.
     if "test_rmse" in rows and rows["test_rmse"].notna().all():
-        return IN_TARGET_UNITS
+        return METRICS_IN_TARGET_UNITS
     return USER_LABEL_METRICS if _has_values(rows, "test_auc") else SHOWN_TEST_METRICS
 
 
@@ -312,7 +312,7 @@ def _units(rows: pd.DataFrame, metrics: Sequence[str], collect_command: str) -> 
     is_scaled = (rows["task"] == "regression").any()
     if is_scaled:
         units += " of targets scaled to variance 1"
-    if metrics == IN_TARGET_UNITS:
+    if metrics == METRICS_IN_TARGET_UNITS:
         units += "; rmse, mae: in the units of the target"
     elif is_scaled:
         units += f"; `{collect_command}` writes their y_std"
@@ -322,7 +322,7 @@ def _units(rows: pd.DataFrame, metrics: Sequence[str], collect_command: str) -> 
 
 
 def overdispersion_lines(rows: pd.DataFrame) -> list[str]:
-    """Return a line per method whose counts vary much more than it predicts."""
+    """Return a line per dataset and method whose counts vary much more than predicted."""
     if "test_dispersion" not in rows:
         return []
     lines = []
@@ -339,16 +339,17 @@ def overdispersion_lines(rows: pd.DataFrame) -> list[str]:
 
 def with_baselines(rows: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
     """Return results followed by those of baselines on the same tables and sizes."""
-    rows = as_text(rows).astype({"M": "Int64"})  # which may be missing: baselines have no M
+    # Baselines have no M, and Int64 allows missing values.
+    rows = as_text(rows).astype({"M": "Int64"})
     tables = rows[["dataset", "n", "task"]].drop_duplicates()
     return pd.concat([rows, baselines.merge(tables)], ignore_index=True)
 
 
 def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
-    """Return a table of the mean and standard deviation over seeds of the metrics.
+    """Return a table of metrics: mean and standard deviation over seeds.
 
-    It has a column for each setting in which rows of one dataset, size and method differ, the
-    estimator for instance. Metrics that no row has are left out.
+    The table has a column for each setting in which rows of one dataset, size and method differ,
+    the estimator for instance. Metrics that no row has are left out.
     """
     rows = rows.sort_values(RESULT_ORDER, kind="stable", na_position="last")
     metrics = [name for name in metrics if _has_values(rows, name)]
@@ -360,8 +361,8 @@ def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
         headers.append("K")
     headers += [name.removeprefix("test_") for name in metrics]
     table = Table(*headers, box=SIMPLE, pad_edge=False)
-    for _, rows_of_line in _by_line(rows):
-        entries = list(rows_of_line.iloc[0][settings].map(_text))
+    for _, rows_of_line in _group_by_line(rows):
+        entries = list(rows_of_line.iloc[0][settings].map(_text_of))
         entries.append(str(len(rows_of_line)))
         entries += [_selected_values(rows_of_line, name) for name in selected]
         entries += [mean_and_deviation(rows_of_line[name]) for name in metrics]
@@ -370,15 +371,17 @@ def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
 
 
 def _has_values(rows: pd.DataFrame, column: str) -> bool:
+    """Return whether there is such a column and not all of its values are missing."""
     return column in rows and bool(rows[column].notna().any())
 
 
-def _text(value: Any) -> str:
+def _text_of(value: Any) -> str:
+    """Return a value as text, '' if it is missing."""
     return "" if pd.isna(value) else str(value)
 
 
-def _by_line(rows: pd.DataFrame) -> Any:
-    """Return the rows of each line of a table of results: they differ in their seeds only."""
+def _group_by_line(rows: pd.DataFrame) -> Any:
+    """Return rows grouped by the lines of a table of results; the rows of a line differ in seed."""
     return rows.groupby(_line_columns(rows), dropna=False, sort=False)
 
 
@@ -392,9 +395,9 @@ def _differing_settings(rows: pd.DataFrame) -> list[str]:
     groups = rows.groupby(["dataset", "n", "method"], dropna=False)
     differing: list[str] = []
     for name in (*SHARED_IN_BATCH, *FIRST_OPTIONS, "changes"):
-        # Fields that candidates differ in (`SELECTED_FIELDS`) have columns of selected values.
-        has_column = name in ALWAYS_SHOWN or name in SELECTED_FIELDS
-        if name not in rows or has_column:
+        # Candidates differ in `SELECTED_FIELDS`. These have columns of their own.
+        has_own_column = name in ALWAYS_SHOWN or name in SELECTED_FIELDS
+        if name not in rows or has_own_column:
             continue
         if (groups[name].nunique(dropna=False) > 1).any():
             differing.append(name)
@@ -402,7 +405,7 @@ def _differing_settings(rows: pd.DataFrame) -> list[str]:
 
 
 def _selected_values(rows_of_line: pd.DataFrame, name: str) -> str:
-    """Return the value that all seeds have selected; if they differ, the value of each seed."""
+    """Return the selected value: one number if all seeds agree, else the value of each seed."""
     in_order = rows_of_line.sort_values("seed")[name].dropna()
     values = list(in_order.map("{:.3g}".format))
     is_same = len(set(values)) == 1
@@ -414,11 +417,11 @@ def mean_and_deviation(values: pd.Series) -> str:
     if values.isna().all():
         return ""
     mean = values.mean()
-    digits = 4
-    if abs(mean) >= 10:  # four significant digits
+    decimals = 4
+    if abs(mean) >= 10:  # fewer decimals: four significant digits in all
         whole_digits = len(f"{abs(mean):.0f}")
-        digits = max(0, 4 - whole_digits)
-    text = f"{mean:.{digits}f}"
+        decimals = max(0, 4 - whole_digits)
+    text = f"{mean:.{decimals}f}"
     if len(values) > 1:
-        text += f"±{values.std():.{digits}f}"
+        text += f"±{values.std():.{decimals}f}"
     return text

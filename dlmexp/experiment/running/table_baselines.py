@@ -1,7 +1,7 @@
-"""Scores of the mean, a linear model and boosted trees on a user's own table, beside the models'.
+"""Scores of baselines on a user's own table: the mean, a linear model and boosted trees.
 
-These baselines are fitted to and tested on the same rows as the models of a seed. Their scores are
-stored in the folder `tables` of the results.
+The baselines are fitted to and tested on the same rows as the models of a seed, for comparison.
+Their scores are stored in the folder `tables` of the results.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from dlmexp.data.splits import Prepared
 from dlmexp.experiment.models.scores import label_scores
 from dlmexp.experiment.plan.cell import Cell
 from dlmexp.experiment.records.table_baselines import (
-    IDENTITY,
+    SPLIT_COLUMNS,
     row_of,
     store_baselines,
     stored_baselines,
@@ -35,45 +35,48 @@ INTERVAL_DEVIATIONS = 1.959963984540054
 def table_baselines(sweep: Sweep, root: Path) -> pd.DataFrame:
     """Return test metrics of the baselines on the user's own tables of a sweep, a row per fit.
 
-    The columns are `IDENTITY` and metrics such as `test_rmse`; the frame is empty if the sweep has
-    no table of a user.
+    The columns are `SPLIT_COLUMNS`, `method`, and metrics such as `test_rmse`. The frame is empty
+    if the sweep has no table of a user.
     """
-    prepared = prepared_splits(sweep)
+    prepare_split = prepared_splits(sweep)
     rows: list[dict[str, Any]] = []
     for spec, data in sweep.datasets.values():
         if spec.loader == "table":
-            rows += _rows_of_table(sweep, root, data.name, prepared)
+            rows += _rows_of_table(sweep, root, data.name, prepare_split)
     return pd.DataFrame(rows)
 
 
 def _rows_of_table(
-    sweep: Sweep, root: Path, table: str, prepared: Callable[[Cell], Prepared]
+    sweep: Sweep, root: Path, table: str, prepare_split: Callable[[Cell], Prepared]
 ) -> list[dict[str, Any]]:
-    """Return a row per split and baseline of one table; scores that are not stored are computed."""
+    """Return a row per split and baseline of one table.
+
+    Scores that are not stored are computed and stored.
+    """
     scores = stored_baselines(root, table)
     cells = _cells_by_split(sweep, table)
-    wanted = list(product(cells, available_baselines()))
-    has_missing = False
-    for split, method in wanted:
-        if (split, method) in scores:
-            continue
-        has_missing = True
+    fits = list(product(cells, available_baselines()))  # pairs of a split and a baseline
+    missing = [fit for fit in fits if fit not in scores]
+    for split, method in missing:
         cell = cells[split]
-        metrics = _scores(method, cell, prepared(cell), sweep)
+        metrics = _scores(method, cell, prepare_split(cell), sweep)
         if metrics:
             scores[split, method] = metrics
-    if has_missing:
+    if missing:
         store_baselines(root, table, scores)
     rows: list[dict[str, Any]] = []
-    for split, method in wanted:
+    for split, method in fits:
         if (split, method) in scores:
             rows.append(row_of(split, method, scores[split, method]))
     return rows
 
 
 def _cells_by_split(sweep: Sweep, dataset: str) -> dict[tuple[Any, ...], Cell]:
-    """Return a cell for each split of a dataset, of those trained on all rows of the split."""
-    split_of = attrgetter(*IDENTITY[:-1])  # without the method
+    """Return a cell for each split of a dataset, by the values of `SPLIT_COLUMNS`.
+
+    The cells are trained on all rows of the split, without a fold that is left out.
+    """
+    split_of = attrgetter(*SPLIT_COLUMNS)
     cells: dict[tuple[Any, ...], Cell] = {}
     for cell in sweep.cells:
         if cell.dataset == dataset and cell.fold is None:
@@ -82,7 +85,7 @@ def _cells_by_split(sweep: Sweep, dataset: str) -> dict[tuple[Any, ...], Cell]:
 
 
 def _scores(method: str, cell: Cell, split: Prepared, sweep: Sweep) -> dict[str, float]:
-    """Return the test metrics of a baseline; empty without test rows, or for a very large table."""
+    """Return the test metrics of a baseline; empty without test rows, or for a large table."""
     if not len(split.y_test) or split.X_train.size > MAX_ENTRIES:
         return {}
     baseline = BASELINES[method](cell.task, split.X_train, split.y_train)
@@ -119,7 +122,7 @@ def _scores_in_units(baseline: Baseline, split: Prepared, log: bool) -> dict[str
 
 
 def _errors(mean: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> dict[str, float]:
-    """Return RMSE, MAE and, unless all targets are equal, R²."""
+    """Return RMSE, MAE and R², which is left out if all targets are equal."""
     residuals = y - mean
     rmse = float(np.sqrt(np.mean(residuals**2)))
     mae = float(np.abs(residuals).mean())
@@ -132,10 +135,10 @@ def _errors(mean: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> dict[s
 def lines_about_best(models: pd.DataFrame, baselines: pd.DataFrame) -> list[str]:
     """Return a line per table with the best model and the best baseline by each metric.
 
-    They are compared at the largest training size.
+    They are compared at the largest training size. The mean is left out of the baselines.
 
     Args:
-        models: The selected results, with `dataset`, `n`, `method` and test metrics.
+        models: The selected results, with columns `dataset`, `n`, `method` and test metrics.
         baselines: The table of `table_baselines`.
     """
     if baselines.empty:
@@ -145,10 +148,10 @@ def lines_about_best(models: pd.DataFrame, baselines: pd.DataFrame) -> list[str]
     for dataset, models_of_dataset in models.groupby("dataset", observed=True, sort=False):
         n = models_of_dataset["n"].max()
         largest = models_of_dataset[models_of_dataset["n"] == n]
-        has_same_rows = (rivals["dataset"] == dataset) & (rivals["n"] == n)
+        is_comparable = (rivals["dataset"] == dataset) & (rivals["n"] == n)
         comparisons: list[str] = []
         for metric in ("rmse", "error", "nll"):
-            comparison = _comparison(metric, largest, rivals[has_same_rows])
+            comparison = _comparison(metric, largest, rivals[is_comparable])
             if comparison:
                 comparisons.append(comparison)
         if comparisons:
@@ -157,7 +160,10 @@ def lines_about_best(models: pd.DataFrame, baselines: pd.DataFrame) -> list[str]
 
 
 def _comparison(metric: str, models: pd.DataFrame, rivals: pd.DataFrame) -> str:
-    """Return the best model and the best baseline by a metric; '' if either has no value of it."""
+    """Return a text about the best model and the best baseline by a metric.
+
+    It is '' if no model or no baseline has the metric.
+    """
     column = f"test_{metric}"
     if column not in models or column not in rivals or models[column].isna().all():
         return ""

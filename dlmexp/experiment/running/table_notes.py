@@ -19,8 +19,8 @@ MAX_NAMED_COLUMNS = 12
 def table_notes(spec: DatasetConfig, data: Dataset, cells: Sequence[Cell]) -> list[str]:
     """Return lines about a user's own table and the cells on it.
 
-    They describe its rows and features, the target and the division of the rows; they list columns
-    that are left out, and warnings.
+    The lines describe its rows and features, the target and the division of the rows. Further lines
+    list gaps, columns that are left out, and warnings.
     """
     schema = data.schema
     fits = [cell for cell in cells if cell.fold is None]
@@ -58,19 +58,20 @@ def _notes_about_values(data: Dataset) -> list[str]:
 
 
 def _validation(fits: Sequence[Cell]) -> str:
-    """Return the end of a line: the kinds of cross-validation that select; '' if there is none."""
-    words = {HOLDOUT: "a tenth of the rows", LOO: "leaving one row out"}
+    """Return the end of a line about the cross-validation that selects; '' if there is none."""
+    labels = {HOLDOUT: "a tenth of the rows", LOO: "leaving one row out"}
     settings = {cell.cv for cell in fits if cell.cv is not None}
     if not settings:
         return ""
-    ways = [words.get(cv, f"{cv} folds") for cv in sorted(settings)]
-    return f"; selected by {' and '.join(ways)}"
+    methods = [labels.get(cv, f"{cv} folds") for cv in sorted(settings)]
+    return f"; selected by {' and '.join(methods)}"
 
 
 def _rows_without_a_category(data: Dataset) -> int:
-    """Return how many rows have a gap in a category.
+    """Return how many rows have a gap in a column of categories.
 
-    The schema is made from the whole table, so only gaps are encoded as another level.
+    A gap is encoded as the level `OTHER_LEVEL`. So is a category that the schema does not know, but
+    the schema knows all categories of the table that it was made from.
     """
     ending = f"={OTHER_LEVEL}"
     features = enumerate(data.schema.features)
@@ -80,12 +81,12 @@ def _rows_without_a_category(data: Dataset) -> int:
 
 
 def _distinct(numbers: Iterable[int]) -> str:
-    """Return the distinct numbers as a text."""
+    """Return the distinct numbers, sorted, as text."""
     return ", ".join(map(str, sorted(set(numbers))))
 
 
 def _column_names(data: Dataset) -> str:
-    """Return the names of the first columns with their encoding, and the number of the others."""
+    """Return the names and encodings of the first columns, and how many more there are."""
     columns = data.schema.columns
     names: list[str] = []
     for column in columns[:MAX_NAMED_COLUMNS]:
@@ -113,7 +114,7 @@ def _target_values(data: Dataset) -> str:
 def _division(spec: DatasetConfig, data: Dataset) -> str:
     """Return how the rows are divided into training, validation and test rows."""
     n_rows = len(data.y)
-    rows = split(n_rows, spec.split, 0, None, data.arrangement)
+    rows = split(n_rows, spec.split, seed=0, test_cap=None, arrangement=data.arrangement)
     if spec.validation == "pool":
         rows = with_validation_in_pool(rows)
     n_train = len(rows.train)
@@ -123,7 +124,7 @@ def _division(spec: DatasetConfig, data: Dataset) -> str:
     if spec.validation != "pool":
         parts.append(f"{n_validation} for validation")
     parts.append(f"{n_test} for testing")
-    division = f"divided {_manner(data.arrangement)}: {', '.join(parts)}"
+    division = f"divided {_basis_of_division(data.arrangement)}: {', '.join(parts)}"
     unused = n_rows - n_train - n_validation - n_test
     if not unused:
         return division
@@ -132,7 +133,7 @@ def _division(spec: DatasetConfig, data: Dataset) -> str:
     return f"{division}, {counted(unused, 'row')} not used{reason}"
 
 
-def _manner(arrangement: Arrangement) -> str:
+def _basis_of_division(arrangement: Arrangement) -> str:
     """Return how rows are assigned to the parts: at random, by a column, or as published."""
     if arrangement.published is not None:
         splits = counted(len(arrangement.published), "split")
