@@ -107,7 +107,7 @@ def is_setting(key: str) -> bool:
     (spelled,) = {
         word.lstrip("+").partition("=")[0] for word in overrides.expand_shorthand([f"{key}=1"])[-1:]
     }
-    known = overrides.settings(spelled)
+    known = overrides.setting_types(spelled)
     return spelled in known or spelled in overrides.GROUPS or ".initial." in spelled
 
 

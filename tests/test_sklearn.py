@@ -24,7 +24,7 @@ from dlmexp import DLMClassifier, DLMCountRegressor, DLMRegressor  # noqa: E402
 from dlmexp.core.folds import row_order  # noqa: E402
 from dlmexp.core.training import automatic  # noqa: E402
 from dlmexp.data.splits import max_inducing_count  # noqa: E402
-from dlmexp.experiment.plan.compose import compose, with_default  # noqa: E402
+from dlmexp.experiment.plan.compose import compose, with_default_experiment  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning"
@@ -137,7 +137,7 @@ def test_parameters_that_cant_be(name, value):
 
 @pytest.mark.parametrize("estimator", [DLMClassifier, DLMCountRegressor])
 def test_defaults_for_labels_and_counts_are_those_of_the_command(estimator):
-    training = compose(with_default(["dataset=cadata", "protocol=own"])).training[estimator.task]
+    training = compose(with_default_experiment(["dataset=cadata", "protocol=own"])).training[estimator.task]
     settings = estimator()._settings()
     assert (settings.iterations, settings.lr) == (training.max_iterations, training.lr)
     assert settings.final_lr == pytest.approx(training.final_lr)
@@ -323,7 +323,7 @@ def test_numbers_of_a_data_frame_of_objects_stay_numbers():
 
 def test_defaults_are_those_of_the_command():
     table = ["csv.path=houses.csv", "csv.target=price", "csv.task=regression"]
-    cfg = compose(with_default(["dataset=csv", *table]))
+    cfg = compose(with_default_experiment(["dataset=csv", *table]))
     training, dataset = cfg.training["regression"], cfg.dataset["csv"]
     model = DLMRegressor(betas=1.0, device="cpu")
     assert (model.kernel, model.ard) == (dataset.kernel, dataset.ard)
