@@ -9,8 +9,8 @@ from dlmexp.common.errors import UserError
 from dlmexp.experiment.models.diagnosis import Diagnosis
 from dlmexp.presentation.figures.looks import COLUMN_WIDTH, paper_style
 
-MAX_COLUMNS = 20  # the number of columns that are drawn
-ROW_HEIGHT = 0.16  # inches of a column of the table, which has a row in the figure
+MAX_COLUMNS = 20  # at most this many columns are drawn
+ROW_HEIGHT = 0.16  # inches of a row of the figure, which shows a column of the table
 BLUE = "#0072B2"
 GREY = "#777777"
 AXIS_LABELS = {
@@ -27,7 +27,7 @@ def render(diagnosis: Diagnosis) -> MatplotlibFigure:
     """Return the figure.
 
     Raises:
-        UserError: The model was not trained on a user's own table.
+        UserError: The model has no importance of columns (`numbers`).
     """
     table = numbers(diagnosis)
     with paper_style():
@@ -39,14 +39,14 @@ def render(diagnosis: Diagnosis) -> MatplotlibFigure:
 
 
 def draw(ax: Axes, table: pd.DataFrame) -> None:
-    """Draw the importance of columns with its interval, the most important column on top.
+    """Draw the importance of columns with intervals, the most important column on top.
 
     Args:
         ax: The axes.
         table: The importance of each column, the most important ones first.
     """
     measure = "nll_increase" if "nll_increase" in table else "squared_error_increase"
-    drawn = table.head(MAX_COLUMNS)[::-1]
+    drawn = table.head(MAX_COLUMNS)[::-1]  # rows are counted from the bottom
     heights = np.arange(len(drawn))
     increase = drawn[measure]
     errors = [increase - drawn["lower_95"], drawn["upper_95"] - increase]
@@ -54,8 +54,10 @@ def draw(ax: Axes, table: pd.DataFrame) -> None:
     ax.errorbar(increase, heights, xerr=errors, fmt="none", ecolor="black", lw=0.7, capsize=1.5)
     ax.axvline(0, color=GREY, lw=0.7)
     ax.set_yticks(heights, drawn["column"])
-    left_out = len(table) - len(drawn)
-    title = "importance" if not left_out else f"importance ({left_out} columns left out)"
+    count_left_out = len(table) - len(drawn)
+    title = "importance"
+    if count_left_out:
+        title = f"importance ({count_left_out} columns left out)"
     ax.set(title=title, xlabel=AXIS_LABELS[measure])
 
 
@@ -63,12 +65,12 @@ def numbers(diagnosis: Diagnosis) -> pd.DataFrame:
     """Return the importance of every column.
 
     Raises:
-        UserError: The model was not trained on a user's own table.
+        UserError: The model was not trained on a user's own table, or has too few test rows.
     """
     if diagnosis.importance is None:
         raise UserError(
-            "the figure 'importance' is of your own tables (dataset=csv) with at least two test "
-            "rows: choose such a model with --by"
+            "the figure 'importance' shows models of your own tables (dataset=csv) with at least "
+            "two test rows: choose such a model with --by"
         )
     return diagnosis.importance
 

@@ -14,10 +14,10 @@ from dlmexp.presentation.figures import importance
 from dlmexp.presentation.figures.looks import COLUMN_WIDTH, METHOD_LOOKS, TEXT_WIDTH, paper_style
 from dlmexp.presentation.labels import metric_label
 
-INTERVAL_BINS = 20  # of predicted means, in which intervals are averaged
+INTERVAL_BINS = 20  # bins of predicted means, in each of which intervals are averaged
 PROBABILITY_BINS = 20
-MAX_COLUMNS = 8  # the number of columns whose importance is drawn
-MAX_POINTS = 2000  # the number of test rows that are drawn as points
+MAX_COLUMNS = 8  # at most this many columns have their importance drawn
+MAX_POINTS = 2000  # at most this many test rows are drawn as points
 BLUE = "#0072B2"
 ORANGE = "#D55E00"
 GREY = "#777777"
@@ -37,8 +37,9 @@ BASELINE_LABELS = {"test_rmse": "RMSE", "test_error": "share of wrong labels", "
 def render(diagnosis: Diagnosis) -> MatplotlibFigure:
     """Return the figure in the project's style; panels that have nothing to show are left out."""
     is_binary = diagnosis.model.schema.labels is not None
+    # Only models of users' own tables have importance. Their figure has other panels.
     is_table = diagnosis.importance is not None
-    is_shown = {
+    has_content = {
         _draw_over_feature: diagnosis.line is not None,
         _draw_true_against_predicted: not is_binary,
         _draw_residuals: is_table and not is_binary,
@@ -49,13 +50,13 @@ def render(diagnosis: Diagnosis) -> MatplotlibFigure:
         _draw_against_beta: not is_table and not diagnosis.betas.empty,
         _draw_training: not is_table and len(diagnosis.objective) > 1,
     }
-    panels = [draw_panel for draw_panel in is_shown if is_shown[draw_panel]]
-    columns = min(2, len(panels))
-    rows = math.ceil(len(panels) / columns)
+    panel_functions = [draw_panel for draw_panel in has_content if has_content[draw_panel]]
+    columns = min(2, len(panel_functions))
+    rows = math.ceil(len(panel_functions) / columns)
     width = TEXT_WIDTH if columns > 1 else COLUMN_WIDTH
     with paper_style():
         picture = MatplotlibFigure(figsize=(width, PANEL_HEIGHT * rows + 0.3), layout="constrained")
-        for number, draw_panel in enumerate(panels, 1):
+        for number, draw_panel in enumerate(panel_functions, 1):
             ax = picture.add_subplot(rows, columns, number)
             draw_panel(ax, diagnosis)
             _add_legend(ax)
@@ -64,7 +65,7 @@ def render(diagnosis: Diagnosis) -> MatplotlibFigure:
 
 
 def _add_legend(ax: Axes) -> None:
-    """Add a legend below the axes, where it covers nothing, if anything in them has a label."""
+    """Add a legend below the axes, where it covers nothing; none if nothing has a label."""
     _, labels = ax.get_legend_handles_labels()
     if labels:
         ax.legend(
@@ -77,7 +78,7 @@ def _add_legend(ax: Axes) -> None:
 
 
 def numbers(diagnosis: Diagnosis) -> pd.DataFrame:
-    """Return targets and predictions of the test rows."""
+    """Return targets and predictions of the test rows, with targets as users wrote them."""
     schema = diagnosis.model.schema
     targets = diagnosis.targets
     if schema.labels is not None:
@@ -100,6 +101,7 @@ def _errors(diagnosis: Diagnosis) -> str:
     """Return the errors as a text such as `RMSE 0.12, R² 0.9`, in the units of the target."""
     texts: list[str] = []
     for name, value in diagnosis.errors.items():
+        # From 10000 on, four digits would be written as 1.235e+04.
         number = f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
         texts.append(f"{ERROR_LABELS[name]} {number}")
     return ", ".join(texts)
@@ -116,14 +118,15 @@ def _draw_true_against_predicted(ax: Axes, diagnosis: Diagnosis) -> None:
     _draw_points(ax, mean[drawn], y[drawn], label="test rows")
     values = np.concatenate([mean, y])
     ends = [values.min(), values.max()]
+    # matplotlib leaves labels that begin with an underscore out of legends.
     ax.plot(ends, ends, "-", color=ORANGE, lw=0.9, label="_equal")
-    share = "" if len(drawn) == len(y) else f" ({len(drawn)} of {len(y)})"
-    ax.set_title(f"test rows{share}\n{_errors(diagnosis)}", fontsize=6)
+    count_of_drawn = "" if len(drawn) == len(y) else f" ({len(drawn)} of {len(y)})"
+    ax.set_title(f"test rows{count_of_drawn}\n{_errors(diagnosis)}", fontsize=6)
     ax.set(xlabel=f"predicted {target}", ylabel=f"true {target}")
 
 
 def _rows_to_draw(row_count: int) -> np.ndarray:
-    """Return the numbers of the test rows that are drawn: all, or a fixed random choice of many."""
+    """Return the numbers of the test rows to draw: at most `MAX_POINTS`, a fixed random choice."""
     return np.random.default_rng(0).permutation(row_count)[:MAX_POINTS]
 
 
@@ -152,7 +155,7 @@ def _draw_importance(ax: Axes, diagnosis: Diagnosis) -> None:
 
 def _draw_baselines(ax: Axes, diagnosis: Diagnosis) -> None:
     """Draw the error of models (blue) and baselines (grey) on the same rows, the best on top."""
-    metric = diagnosis.baselines.columns[1]
+    metric = diagnosis.baselines.columns[1]  # the first column has the names
     table = diagnosis.baselines.sort_values(metric, ascending=False)
     heights = np.arange(len(table))
     colours = [BLUE if name in METHOD_LOOKS else GREY for name in table["method"]]
@@ -182,7 +185,7 @@ def _draw_mean_intervals(ax: Axes, diagnosis: Diagnosis) -> None:
 
 
 def _draw_probabilities(ax: Axes, diagnosis: Diagnosis) -> None:
-    """Draw histograms of the predicted probability for the rows of each class."""
+    """Draw histograms of the predicted probability of class 1, one for the rows of each class."""
     target = diagnosis.model.schema.target
     labels = diagnosis.model.schema.labels
     assert labels is not None
@@ -197,12 +200,17 @@ def _draw_probabilities(ax: Axes, diagnosis: Diagnosis) -> None:
 
 
 def _draw_calibration(ax: Axes, diagnosis: Diagnosis) -> None:
-    """Draw observed shares of class 1, or of targets in intervals, against the promised shares."""
+    """Draw observed shares against the shares that the model promises.
+
+    The shares are those of class 1 in bins of predicted probabilities or, if targets are not
+    classes, those of targets in central intervals.
+    """
     assert diagnosis.calibration is not None
     promised = diagnosis.calibration["promised"]
     observed = diagnosis.calibration["observed"]
     rows = diagnosis.calibration["rows"]
     is_binary = diagnosis.model.schema.labels is not None
+    # The area of a point shows the number of rows in its bin; all intervals have the same rows.
     areas = 60 * rows / rows.max() if is_binary else 7
     ax.plot([0, 1], [0, 1], "-", color=ORANGE, lw=0.9)
     ax.plot(promised, observed, "-", color=BLUE, lw=0.7)
@@ -227,16 +235,20 @@ def _draw_against_beta(ax: Axes, diagnosis: Diagnosis) -> None:
         ax.axvline(cell.beta, color=GREY, lw=0.8, ls=":", label=f"this model, β = {cell.beta:.3g}")
     positive = betas[betas > 0]
     if len(positive) and (betas == 0).any():
+        # A log scale has no position for 0.
         ax.set_xscale("symlog", linthresh=positive.min())
     elif len(positive):
         ax.set_xscale("log")
     metric = metric_label(diagnosis.metric)
-    scale = " (normalised targets)" if cell.task == "regression" else ""
-    ax.set(title=f"{metric} against β{scale}", xlabel="β", ylabel=metric)
+    units = " (normalised targets)" if cell.task == "regression" else ""
+    ax.set(title=f"{metric} against β{units}", xlabel="β", ylabel=metric)
 
 
 def _draw_training(ax: Axes, diagnosis: Diagnosis) -> None:
-    """Draw the objective in a frame that holds all but its first 5 %, which may be far above."""
+    """Draw the objective during training.
+
+    The frame holds the last 95 % of the iterations, as the first values may be far above.
+    """
     objective = diagnosis.objective
     ax.plot(np.arange(1, len(objective) + 1), objective, "-", color=BLUE)
     later = objective[len(objective) // 20 :]
@@ -244,7 +256,7 @@ def _draw_training(ax: Axes, diagnosis: Diagnosis) -> None:
     high = float(np.nanmax(later))
     span = high - low
     if span == 0:
-        span = 1.0
+        span = 1.0  # a frame needs a height
     ax.set(
         title="training",
         xlabel="iteration",
@@ -273,8 +285,9 @@ def _draw_over_feature(ax: Axes, diagnosis: Diagnosis) -> None:
         lower = line["lower_95"]
         upper = line["upper_95"]
         ax.fill_between(x, lower, upper, color=BLUE, alpha=0.2, lw=0, label="95 %")
+    # Inducing inputs stand on the lower edge of the frame, which must not move when they are drawn.
     bottom, _ = ax.get_ylim()
-    _draw_inducing_inputs(ax, line["inducing"], x[0], x[-1], bottom)
+    _draw_inducing_inputs(ax, line["inducing"], low=x[0], high=x[-1], height=bottom)
     ax.set(title="over its one feature", xlabel=schema.features[0], ylabel=axis_label)
     ax.set_ylim(bottom=bottom)
 
@@ -282,7 +295,7 @@ def _draw_over_feature(ax: Axes, diagnosis: Diagnosis) -> None:
 def _draw_inducing_inputs(
     ax: Axes, inducing: np.ndarray, low: float, high: float, height: float
 ) -> None:
-    """Draw the inducing inputs from a low to a high value as triangles at a height."""
+    """Draw the inducing inputs between two values as triangles at a height."""
     visible = inducing[(inducing >= low) & (inducing <= high)]
     ax.plot(
         visible,

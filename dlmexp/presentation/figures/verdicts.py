@@ -1,7 +1,8 @@
 """Draw the figure `claims`: the paper's claims by data set, with a mark for each test.
 
-It shows the verdicts that `dlmexp claims` prints, and is not made of panels. Each column of
-verdicts, that is each protocol, has a figure to itself.
+It shows the verdicts that `dlmexp claims` prints, and is not made of panels. That command prints a
+column of verdicts for each protocol; each of these columns has a figure to itself. A figure has a
+row for each claim and a column for each data set.
 """
 
 import math
@@ -32,7 +33,8 @@ CAPTION = (
     "Stars: stand-ins. No data: the claim needs none."
 )
 NO_DATA = "none"  # the column of claims that need no data
-# The colours are those of Okabe and Ito. Shapes differ too, so that marks are distinct in grey.
+# The colours are those of Okabe and Ito. Shapes differ too, so that a print without colours can be
+# read.
 MARKS: dict[Outcome, dict[str, Any]] = {
     Outcome.SUPPORTED: {"marker": "o", "color": "#0072B2", "markersize": 2.6},
     Outcome.CONTRADICTED: {"marker": "x", "color": "#D55E00", "markersize": 2.8},
@@ -45,18 +47,18 @@ MARKS: dict[Outcome, dict[str, Any]] = {
     },
     Outcome.UNCLEAR: {"marker": ".", "color": GREY, "markersize": 1.8},
 }
-BOX = {"facecolor": "#f0f0f0", "edgecolor": "none", "zorder": 0}
+NOT_AVAILABLE_BOX = {"facecolor": "#f0f0f0", "edgecolor": "none", "zorder": 0}
 # In inches:
 CLAIM_WIDTH = 2.25  # of the column of claims, at the left
 VERDICT_WIDTH = 1.1  # of the column of verdicts, at the right
 MARK_WIDTH = 0.047  # from one mark to the next
 MARK_HEIGHT = 0.052  # from one line of marks to the next
-TEXT_LINE_HEIGHT = 0.081  # of a line of a claim
+TEXT_LINE_HEIGHT = 0.081  # of a line of text of a claim
 GAP = 0.035  # between two claims
 SECTION_HEIGHT = 0.15  # of the title of a section
 HEAD_HEIGHT = 0.74  # of the legend, its explanation and the names of data sets
-LETTERS_IN_A_LINE = 60  # of a claim
-SMALL = 5.0  # font size
+LETTERS_IN_A_LINE = 60  # of the text of a claim
+FONT_SIZE = 5.0
 EXPLANATION = (
     "Protocol: {}.  Right: supported of all tests.\n"
     "* stand-in for the paper's data.  no data: needs none."
@@ -68,8 +70,8 @@ class Row:
     """A claim in the figure.
 
     Attributes:
-        verdict: Its verdict.
-        words: Its number and text, in lines.
+        verdict: The verdict, with the claim that it is about.
+        words: The number and the text of the claim, wrapped into lines.
         tests: The tests that count for the verdict, by column of the figure.
         not_available: The columns of data sets that the claim names and that are not available.
     """
@@ -102,30 +104,32 @@ class DrawnVerdicts:
 
 
 def draw_verdicts(judged: Judged) -> list[DrawnVerdicts]:
-    """Return a figure for each column of verdicts.
+    """Return a figure for each protocol, that is for each column of verdicts.
 
-    The figure of the first column is called `claims`; the names of others contain their protocol.
+    The figure of the first protocol is called `claims`; the names of others contain their protocol.
     """
     drawn = []
     for position, column in enumerate(judged.columns):
-        protocol = column.label.split(",")[0]
+        # A label is the protocol; changed settings follow after a comma.
+        setting = column.label
+        protocol = setting.split(",")[0]
         name = "claims" if position == 0 else f"claims-{protocol}"
-        sections = _sections(judged, column.label)
+        sections = _sections(judged, setting)
         with paper_style():
-            picture = render(sections, column.label)
-        text = f"# {TITLE}\n\n{CAPTION}\n\n- Setting: {column.label}.\n"
+            picture = render(sections, setting)
+        text = f"# {TITLE}\n\n{CAPTION}\n\n- Setting: {setting}.\n"
         drawn.append(DrawnVerdicts(name, picture, numbers(sections), text))
     return drawn
 
 
-def _sections(judged: Judged, column: str) -> list[tuple[str, list[Row]]]:
-    """Return the sections of the paper, each with its claims that have tests in a column."""
+def _sections(judged: Judged, setting: str) -> list[tuple[str, list[Row]]]:
+    """Return the sections of the paper, each with its claims that have tests under a setting."""
     sections = []
     for section, claims in by_section(judged):
         rows: list[Row] = []
-        for _, verdict_by_column in claims:
-            if column in verdict_by_column:
-                rows.append(_row(verdict_by_column[column]))
+        for _, verdict_by_setting in claims:
+            if setting in verdict_by_setting:
+                rows.append(_row(verdict_by_setting[setting]))
         tested = [row for row in rows if row.tests]
         if tested:
             sections.append((section, tested))
@@ -143,7 +147,7 @@ def _row(verdict: ClaimVerdict) -> Row:
 
 
 def _column_of(part: Part) -> str:
-    """Return the column of a part: its dataset, with a star if that is a stand-in."""
+    """Return the column of a part of a claim: its data set, with a star if it is a stand-in."""
     if part.stands_for:
         return f"{part.dataset}*"
     return part.dataset or NO_DATA
@@ -153,7 +157,8 @@ def _columns(rows: Sequence[Row]) -> list[str]:
     """Return the columns of the figure.
 
     Data sets with tests come first, in the order of the paper. Then come data sets that are not
-    available, unless one of their family has tests, and last the column `NO_DATA` if it has tests.
+    available, unless a data set of the same family has tests. The last column is `NO_DATA`, if it
+    has tests.
     """
     tested: set[str] = set()
     not_available: dict[str, None] = {}  # an ordered set
@@ -171,12 +176,16 @@ def _columns(rows: Sequence[Row]) -> list[str]:
 
 
 def _base_name(column: str) -> str:
-    """Return `peds1` for the column `peds1_dir2*`."""
+    """Return the data set of a column without star and version: `peds1` for `peds1_dir2*`."""
     return column.rstrip("*").split("_")[0]
 
 
 def _order_of_paper(column: str) -> tuple[int, str]:
-    """Return a sort key: columns of the paper's data sets in its order, then others by name."""
+    """Return a sort key: data sets of the paper in its order, then other data sets by name.
+
+    If the paper has no data set of the name, the base name decides: `sarcos_test` has the position
+    of `sarcos`.
+    """
     positions = {family(name): position for position, name in enumerate(PAPER)}
     position = positions.get(family(column.rstrip("*")))
     if position is None:
@@ -190,40 +199,43 @@ def render(sections: Sequence[tuple[str, Sequence[Row]]], setting: str) -> Matpl
     for _, rows_of_section in sections:
         rows += rows_of_section
     columns = _columns(rows)
-    width = (TEXT_WIDTH - CLAIM_WIDTH - VERDICT_WIDTH) / max(len(columns), 1)
-    marks_across = max(int((width - MARK_WIDTH) / MARK_WIDTH), 1)
+    column_width = (TEXT_WIDTH - CLAIM_WIDTH - VERDICT_WIDTH) / max(len(columns), 1)
+    marks_across = max(int((column_width - MARK_WIDTH) / MARK_WIDTH), 1)
     height_of_rows = sum(row.height(marks_across) for row in rows)
     height = HEAD_HEIGHT + SECTION_HEIGHT * len(sections) + height_of_rows
     picture = MatplotlibFigure(figsize=(TEXT_WIDTH, min(height, PAGE_HEIGHT)))
     ax = picture.add_axes((0, 0, 1, 1))
+    # Coordinates are inches from the upper left corner.
     ax.set(xlim=(0, TEXT_WIDTH), ylim=(height, 0))
     ax.set_axis_off()
-    left_of = {column: CLAIM_WIDTH + number * width for number, column in enumerate(columns)}
-    _draw_head(ax, left_of, setting)
+    left_edges: dict[str, float] = {}
+    for number, column in enumerate(columns):
+        left_edges[column] = CLAIM_WIDTH + number * column_width
+    _draw_head(ax, left_edges, setting)
     y = HEAD_HEIGHT
     for section, rows_of_section in sections:
         ax.text(0.03, y + 0.11, section, fontsize=6, weight="bold", color=INK)
         ax.plot([0.03, TEXT_WIDTH - 0.03], [y + 0.02] * 2, color="#cccccc", linewidth=0.5)
         y += SECTION_HEIGHT
         for row in rows_of_section:
-            _draw_row(ax, row, y, left_of, width, marks_across)
+            _draw_row(ax, row, y, left_edges, column_width, marks_across)
             y += row.height(marks_across)
     return picture
 
 
-def _draw_head(ax: Axes, left_of: dict[str, float], setting: str) -> None:
+def _draw_head(ax: Axes, left_edges: dict[str, float], setting: str) -> None:
     """Draw the legend with its explanation, and the names of data sets above their columns.
 
     Args:
         ax: The axes.
-        left_of: The left edge of each column.
-        setting: The name of the setting that the verdicts are of.
+        left_edges: The left edge of each column.
+        setting: The setting under which the verdicts hold.
     """
     handles: list[Line2D | Rectangle] = []
     for outcome, style in MARKS.items():
         mark = Line2D([], [], linestyle="none", label=str(outcome), **style)
         handles.append(mark)
-    handles.append(Rectangle((0, 0), 1, 1, label="not available", **BOX))  # pyright: ignore[reportArgumentType]
+    handles.append(Rectangle((0, 0), 1, 1, label="not available", **NOT_AVAILABLE_BOX))  # pyright: ignore[reportArgumentType]
     ax.legend(
         handles=handles,
         loc="upper left",
@@ -234,15 +246,20 @@ def _draw_head(ax: Axes, left_of: dict[str, float], setting: str) -> None:
         handlelength=1.2,
     )
     bottom = HEAD_HEIGHT - 0.03
-    for column, left in left_of.items():
+    for column, left in left_edges.items():
         name = "no data" if column == NO_DATA else column
         ax.text(left + 0.06, bottom, name, rotation=45, fontsize=5.5, color=INK)
     words = EXPLANATION.format(setting)
-    ax.text(0.03, bottom, words, fontsize=SMALL, va="bottom", linespacing=1.15, color=INK)
+    ax.text(0.03, bottom, words, fontsize=FONT_SIZE, va="bottom", linespacing=1.15, color=INK)
 
 
 def _draw_row(
-    ax: Axes, row: Row, y: float, left_of: dict[str, float], width: float, marks_across: int
+    ax: Axes,
+    row: Row,
+    y: float,
+    left_edges: dict[str, float],
+    column_width: float,
+    marks_across: int,
 ) -> None:
     """Draw the text, the marks and the verdict of a claim.
 
@@ -250,17 +267,22 @@ def _draw_row(
         ax: The axes.
         row: The claim.
         y: The top of the row.
-        left_of: The left edge of each column.
-        width: The width of a column.
+        left_edges: The left edge of each column.
+        column_width: The width of a column.
         marks_across: The number of marks side by side in a column.
     """
-    ax.text(0.03, y, "\n".join(row.words), fontsize=SMALL, va="top", linespacing=1.15, color=INK)
+    ax.text(
+        0.03, y, "\n".join(row.words), fontsize=FONT_SIZE, va="top", linespacing=1.15, color=INK
+    )
     height = row.height(marks_across) - GAP
     for column in row.not_available:
-        if column in left_of:
-            ax.add_patch(Rectangle((left_of[column], y), 0.9 * width, height, **BOX))
+        if column in left_edges:
+            corner = (left_edges[column], y)
+            ax.add_patch(Rectangle(corner, 0.9 * column_width, height, **NOT_AVAILABLE_BOX))
     for column, tests in row.tests.items():
-        _draw_marks(ax, tests, left_of[column] + MARK_WIDTH, y + MARK_HEIGHT / 2, marks_across)
+        x_of_first = left_edges[column] + MARK_WIDTH
+        y_of_first = y + MARK_HEIGHT / 2
+        _draw_marks(ax, tests, x_of_first, y_of_first, marks_across)
     _draw_verdict(ax, row.verdict, y)
 
 
@@ -270,13 +292,13 @@ def _draw_verdict(ax: Axes, verdict: ClaimVerdict, y: float) -> None:
     weight = "bold" if verdict.verdict == Verdict.REPRODUCED else "normal"
     words = f"{verdict.verdict}, {tally.supported} of {tally.tests}"
     left = TEXT_WIDTH - VERDICT_WIDTH + 0.05
-    ax.text(left, y, words, fontsize=SMALL, va="top", weight=weight, color=INK)
+    ax.text(left, y, words, fontsize=FONT_SIZE, va="top", weight=weight, color=INK)
 
 
 def _draw_marks(
     ax: Axes, tests: Sequence[ClaimTest], x: float, y: float, marks_across: int
 ) -> None:
-    """Draw a mark for each test, line by line.
+    """Draw a mark for each test, from left to right in lines below each other.
 
     Args:
         ax: The axes.
