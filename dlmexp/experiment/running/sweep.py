@@ -1,4 +1,4 @@
-"""A sweep: the cells that a config requests, and the data they are trained on.
+"""A sweep: the cells that a config requests, and the data that they are trained on.
 
 Everything is checked before anything is written.
 """
@@ -43,8 +43,8 @@ from dlmexp.experiment.running.programs import cells_at_once
 from dlmexp.experiment.running.table_notes import table_notes
 
 CACHED_SPLITS = 16
-# Splits of a dataset whose features take more bytes are prepared again for each batch, not cached.
-CACHED_BYTES = 1e8
+# Splits of a dataset with more bytes of features are not cached: each batch prepares them again.
+MAX_CACHED_BYTES = 1e8
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Sweep:
     candidates: list[CandidateGroup] = field(default_factory=list)
     # The cells by key. A cell may be a candidate of several groups.
     by_key: dict[str, Cell] = field(default_factory=dict)
-    # Settings and rows of datasets, by the fields `dataset` and `split` of cells.
+    # Settings and rows of datasets, by the values of the fields `dataset` and `split` of cells.
     datasets: dict[tuple[str, str], tuple[DatasetConfig, Dataset]] = field(default_factory=dict)
     # Lines about a user's own tables, about settings that are not followed exactly, and about
     # datasets that are left out.
@@ -73,8 +73,8 @@ class Sweep:
         return list(self.by_key.values())
 
     @property
-    def refits(self) -> set[str]:
-        """The keys of fits to all rows that are trained only if folds select them."""
+    def refit_keys(self) -> set[str]:
+        """The keys of refits: fits to all rows that are trained only if folds select them."""
         keys: set[str] = set()
         for group in self.candidates:
             if group.folds:
@@ -83,14 +83,15 @@ class Sweep:
 
     @cached_property
     def folds_of(self) -> dict[str, tuple[str, ...]]:
-        """The keys of a candidate's folds, by the key of its fit to all rows."""
+        """The keys of the folds of each candidate, by the key of its fit to all rows."""
         folds: dict[str, tuple[str, ...]] = {}
         for group in self.candidates:
             if not group.folds:
                 continue
+            # `group.folds` has the folds of all candidates, one candidate after the other.
             count = group.folds_per_candidate
-            for number, key in enumerate(group.keys):
-                start = number * count
+            for index, key in enumerate(group.keys):
+                start = index * count
                 folds[key] = group.folds[start : start + count]
         return folds
 
@@ -101,8 +102,9 @@ class Plan(NamedTuple):
     Attributes:
         batches: Batches that can be trained now, in order: base fits come before the cells that
             start from them.
-        later: Fits to all rows that are trained after the folds that select them. As the selected
-            candidates are not known yet, there is one for each group, in place of theirs.
+        later: Batches of fits to all rows, which are trained after the folds that select them. The
+            selected candidates are not known yet, so one candidate of each group stands for the
+            selected one.
         cells: All cells that are needed, those of `later` included.
         done: Keys of the needed cells with a sound record.
         failed: Keys of the needed cells that have failed.
@@ -124,7 +126,7 @@ class DatasetRequest(NamedTuple):
 
     Attributes:
         part: The config of the part.
-        key: The name of the dataset's file in `conf/dataset`.
+        key: The name of the file of the dataset in `conf/dataset`.
         dataset: The settings of the dataset.
     """
 
@@ -165,7 +167,7 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
     """Check a config, load its datasets, and return its cells.
 
     Raises:
-        UserError: something in it can't be run.
+        UserError: the config, or its data, can't be used.
     """
     parts = compose.parts(cfg)
     if not parts:
@@ -185,9 +187,13 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
 
 
 def _load_datasets(sweep: Sweep, parts: list[RunConfig]) -> list[str]:
-    """Add the cells on all datasets that can be loaded; return a message for each of the others."""
+    """Add the cells on all datasets that can be loaded.
+
+    Returns:
+        A message for each dataset that can't be loaded.
+    """
     loader = DatasetLoader()
-    missing: dict[str, None] = {}  # as an ordered set
+    missing: dict[str, None] = {}  # messages, as an ordered set
     requests: deque[DatasetRequest] = deque()
     for part in parts:
         for key, dataset in part.dataset.items():
@@ -203,7 +209,7 @@ def _load_datasets(sweep: Sweep, parts: list[RunConfig]) -> list[str]:
             available = _available_stand_ins(request.dataset, root)
             missing[_why_missing(error, available, sweep.cfg.stand_ins)] = None
             if sweep.cfg.stand_ins:
-                # A stand-in keeps its own name. It is loaded after all datasets that were named.
+                # A stand-in keeps its own name. It is loaded after all requested datasets.
                 for name in available:
                     requests.append(DatasetRequest(request.part, name, read_spec(name)))
         else:
@@ -212,13 +218,13 @@ def _load_datasets(sweep: Sweep, parts: list[RunConfig]) -> list[str]:
 
 
 def _available_stand_ins(dataset: DatasetConfig, root: Path) -> list[str]:
-    """Return the datasets that can stand in for a missing one and have their files."""
+    """Return the names of datasets that can stand in for a missing one and have their files."""
     names = stand_ins(dataset.name)
     return [name for name in names if find_files(read_spec(name), root).state == "ready"]
 
 
 def _why_missing(error: UserError, available: list[str], uses_stand_ins: bool) -> str:
-    """Return why a dataset can't be loaded, and which stand-ins are there."""
+    """Return why a dataset can't be loaded, and which stand-ins are available."""
     if not available:
         return str(error)
     verb = "stands in" if uses_stand_ins else "can stand in: stand_ins=true"
@@ -261,55 +267,67 @@ def _notes_about_tables(sweep: Sweep) -> list[str]:
 
 @paused_collector()
 def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
-    """Return the batches of cells that have no sound record yet, or are trained again.
+    """Return the plan of a sweep: batches of the cells without a sound record, or to train again.
 
     All refits (fits to all rows that folds select) are trained after all folds. So the batches do
     not depend on which folds an interrupted run had finished.
     """
     needed = _needed_keys(sweep, store)
     cells = [cell for cell in sweep.cells if cell.key in needed]
-    refit_keys = sweep.refits
+    refit_keys = sweep.refit_keys
     refits = [cell for cell in cells if cell.key in refit_keys]
-    others = without_keys(cells, refit_keys)
+    cells_before_refits = without_keys(cells, refit_keys)
     recorded, failed = store.keys()
     failed &= needed
     done = _sound_records(sweep, store, recorded & needed, needed)
-    done -= _bases_to_repeat(sweep, others, store, done, _settled(sweep, done, failed))
+    to_train = without_keys(cells_before_refits, _settled(sweep, done, failed))
+    done -= _bases_to_repeat(sweep, store, to_train, done)
     changed = changed_cells(sweep, store)
     if sweep.cfg.rerun == "changed":
         done -= changed
         failed -= changed
     skip = _settled(sweep, done, failed)
     batch_size = _batch_size(sweep, target)
-    pending = batches(others, skip, batch_size)
+    pending = batches(cells_before_refits, skip, batch_size)
     later = batches(refits, skip, batch_size)
-    if not _have_folds(pending):  # nothing that the refits have to wait for
+    if not _have_folds(pending):  # then refits need not wait
         pending += later
         later = []
     retrained = [cell for cell in chain.from_iterable(pending) if cell.key in recorded]
-    return Plan(pending, later, cells, done, failed, frozenset(retrained), changed)
+    return Plan(
+        batches=pending,
+        later=later,
+        cells=cells,
+        done=done,
+        failed=failed,
+        retrained=frozenset(retrained),
+        changed=changed,
+    )
 
 
 def _settled(sweep: Sweep, done: set[str], failed: set[str]) -> set[str]:
-    """Return the keys of cells that are not trained: done ones, failed ones unless retried."""
+    """Return the keys of the cells that are not trained.
+
+    These are the done cells, and unless `retry_failed=true` the failed ones.
+    """
     return done if sweep.cfg.retry_failed else done | failed
 
 
 def _have_folds(batches: Iterable[Batch]) -> bool:
-    """Return whether a cell in batches is a fit that leaves out a fold."""
+    """Return whether batches contain a fit that leaves out a fold."""
     return any(cell.fold is not None for cell in chain.from_iterable(batches))
 
 
 def _needed_keys(sweep: Sweep, store: Store) -> set[str]:
-    """Return the keys of all cells except refits of candidates that are not selected."""
+    """Return the keys of all cells but the refits of candidates that are not selected."""
     selections = Selections.of(store, sweep.candidates)
     needed: set[str] = set()
-    in_selections_by_folds: set[str] = set()
+    in_groups_with_folds: set[str] = set()
     for group in sweep.candidates:
         needed.update(selections.needed(group))
         if group.folds:
-            in_selections_by_folds.update(group.keys, group.folds)
-    return needed | (sweep.by_key.keys() - in_selections_by_folds)
+            in_groups_with_folds.update(group.keys, group.folds)
+    return needed | (sweep.by_key.keys() - in_groups_with_folds)
 
 
 def plan_refits(sweep: Sweep, store: Store, target: Target) -> list[Batch]:
@@ -326,7 +344,8 @@ def plan_refits(sweep: Sweep, store: Store, target: Target) -> list[Batch]:
 
 def _batch_size(sweep: Sweep, target: Target) -> Callable[[Cell], int]:
     """Return a function from a cell to the number of cells like it in one batch."""
-    free_memory = target.free_memory  # asked for once: the batches of a run depend on it
+    # Read once, as free memory changes during a run, and its batches must not.
+    free_memory = target.free_memory
 
     def batch_size(cell: Cell) -> int:
         return sweep.cfg.batch_cells or cells_at_once(cell, free_memory)
@@ -350,14 +369,15 @@ def changed_cells(sweep: Sweep, store: Store) -> frozenset[str]:
 
 
 def _expected_plugin_versions(sweep: Sweep) -> dict[str, str]:
-    """Return the present versions of their plugins by the key of the cells that have plugins."""
-    by_parts: dict[tuple[str, ...], str | None] = {}
+    """Return the present versions of the plugins of each cell that has plugins, by its key."""
+    # Cells with the same registered parts (objective, likelihood, ...) have the same plugins.
+    versions_by_parts: dict[tuple[str, ...], str | None] = {}
     expected: dict[str, str] = {}
     for key, cell in sweep.by_key.items():
         parts = registered_parts(cell)
-        if parts not in by_parts:
-            by_parts[parts] = plugin_versions(cell)
-        versions = by_parts[parts]
+        if parts not in versions_by_parts:
+            versions_by_parts[parts] = plugin_versions(cell)
+        versions = versions_by_parts[parts]
         if versions:
             expected[key] = versions
     return expected
@@ -374,19 +394,20 @@ def set_aside(sweep: Sweep, store: Store, changed: frozenset[str]) -> None:
 
 
 def _sound_records(sweep: Sweep, store: Store, keys: Set[str], needed: Set[str]) -> set[str]:
-    """Return the keys of the done cells whose record can be used.
+    """Return the keys of the done cells with a sound record.
 
     A damaged record is moved to the quarantine.
 
     Args:
         sweep: The cells.
-        store: The records.
-        keys: The keys of the cells that are done by the names of files.
-        needed: The keys of all needed cells, whose records the store reads and keeps.
+        store: The results folder.
+        keys: The keys of the cells that are done, judged by the names of files.
+        needed: The keys of all needed cells. The store reads their records together and keeps them
+            in memory.
     """
     # 1. Packs are checked as a whole.
     sound = store.packed & keys
-    # 2. The folder's own records are read together, without their arrays.
+    # 2. Records that are not in packs are read together, without their arrays.
     own_records = store.own_cells(needed, warn=False)
     for key in own_records.filter(pc.field("status") == "done")["key"].to_pylist():
         if not needs_arrays(sweep.by_key[key]):
@@ -399,15 +420,14 @@ def _sound_records(sweep: Sweep, store: Store, keys: Set[str], needed: Set[str])
 
 
 def _bases_to_repeat(
-    sweep: Sweep, cells: Iterable[Cell], store: Store, done: Set[str], settled: Set[str]
+    sweep: Sweep, store: Store, to_train: Iterable[Cell], done: Set[str]
 ) -> set[str]:
     """Return the keys of base fits that are done, but must be trained again.
 
-    Cells to train start from their hyperparameters, and these are not stored.
+    Cells to train start from their hyperparameters, but these are not stored.
     """
-    bases = base_keys(without_keys(cells, settled))
     to_repeat: set[str] = set()
-    for base in bases & done:
+    for base in base_keys(to_train) & done:
         dataset = sweep.by_key[base].dataset
         if store.base_hyperparameters(dataset, base) is None:
             to_repeat.add(base)
@@ -415,21 +435,23 @@ def _bases_to_repeat(
 
 
 def prepared_splits(sweep: Sweep) -> Callable[[Cell], Prepared]:
-    """Return a function from a cell to its normalised split, which caches small datasets."""
+    """Return a function from a cell to its normalised data; it caches those of small datasets."""
 
-    def prepare_split(dataset: str, split: str, seed: int, n: int, fold: Fold | None) -> Prepared:
+    def prepare_uncached(
+        dataset: str, split: str, seed: int, n: int, fold: Fold | None
+    ) -> Prepared:
         spec, data = sweep.datasets[dataset, split]
         return prepare(data, spec, seed, n, fold)
 
-    prepare_with_cache = lru_cache(maxsize=CACHED_SPLITS)(prepare_split)
+    prepare_cached = lru_cache(maxsize=CACHED_SPLITS)(prepare_uncached)
 
-    def split_of(cell: Cell) -> Prepared:
+    def prepare_split(cell: Cell) -> Prepared:
         _, data = sweep.datasets[cell.dataset, cell.split]
-        is_small = data.X.nbytes < CACHED_BYTES
-        prepare_cell = prepare_with_cache if is_small else prepare_split
+        is_small = data.X.nbytes < MAX_CACHED_BYTES
+        prepare_values = prepare_cached if is_small else prepare_uncached
         fold = None
         if cell.cv is not None and cell.fold is not None:
             fold = Fold(cell.fold, cell.cv)
-        return prepare_cell(cell.dataset, cell.split, cell.seed, cell.n, fold)
+        return prepare_values(cell.dataset, cell.split, cell.seed, cell.n, fold)
 
-    return split_of
+    return prepare_split

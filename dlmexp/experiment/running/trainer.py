@@ -1,4 +1,4 @@
-"""Train one batch: from its checkpoint or its start, to the records of its cells."""
+"""Train one batch: from its start or its checkpoint to the records of its cells."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +31,7 @@ from dlmexp.experiment.running.programs import program, settings
 from dlmexp.experiment.running.progress import Progress
 from dlmexp.experiment.running.recording import Recorder
 
+# Why a cell fails without training.
 NO_BASE = "the base fit whose hyperparameters it takes has no sound record"
 
 
@@ -58,21 +59,22 @@ class BatchTrainer:
         if orphans:
             for cell in orphans:
                 self.recorder.write_failure(cell, NO_BASE)
-            # A checkpoint is of no use without the orphans: the others start afresh.
+            # A checkpoint is for all cells of a batch, so it is of no use without the orphans: the
+            # other cells start from the beginning.
             self.recorder.discard_checkpoint(job.batch)
             pending = without_keys(job.pending, keys_of(orphans))
             batch = pending
         if not pending:
             return
         try:
-            yield from self._results(batch, pending, job)
+            yield from self._record_results(batch, pending, job)
         except Exception as error:
             if not is_error_of_plugin(error, pending[0]):
                 raise
             self._record_error(error, pending)
             self.recorder.discard_checkpoint(batch)
 
-    def _results(self, batch: Batch, pending: Batch, job: BatchJob) -> Iterator[None]:
+    def _record_results(self, batch: Batch, pending: Batch, job: BatchJob) -> Iterator[None]:
         """Compute and record the results of the pending cells of a batch."""
         if batch[0].kind == "gradient":
             yield from self._measure_gradients(pending)
@@ -82,7 +84,7 @@ class BatchTrainer:
             yield from self._train(batch, pending, job)
 
     def _record_error(self, error: Exception, cells: Batch) -> None:
-        """Record the exception as the failure of all cells that have no record yet."""
+        """Record an exception as the failure of all cells that have no record yet."""
         text = describe_error(error)
         for cell in cells:
             if cell.key not in self.recorder.written:
@@ -90,7 +92,7 @@ class BatchTrainer:
 
     def _cells_without_base(self, cells: Batch) -> set[Cell]:
         """Return the cells that start from a base fit without a sound record."""
-        has_base: dict[str, bool] = {}  # by the key of the base fit, which is looked up once
+        has_base: dict[str, bool] = {}  # by the key of the base fit, so that each is read once
         orphans: set[Cell] = set()
         for cell in cells:
             if cell.base is None:
@@ -114,14 +116,16 @@ class BatchTrainer:
 
     def _measure_gradients(self, cells: Batch) -> Iterator[None]:
         """Record statistics of the estimators' gradients; there are no checkpoints."""
-        unmeasured = iter(cells)  # the statistics come in the order of the cells
-        for measured in gradient_statistics(self._program(cells)):
-            if measured is None:
+        unmeasured_cells = iter(cells)
+        for measurement in gradient_statistics(self._program(cells)):
+            # None says that the device is busy.
+            if measurement is None:
                 self.stop.raise_if_requested()
                 yield
                 continue
-            statistics, arrays = measured
-            self.recorder.write_record(next(unmeasured), Result(**statistics), arrays)
+            statistics, arrays = measurement
+            cell = next(unmeasured_cells)  # the measurements come in the order of the cells
+            self.recorder.write_record(cell, Result(**statistics), arrays)
 
     def _solve(self, cells: Batch) -> None:
         """Record cells whose q has a closed form at fixed hyperparameters (`Cell.is_solved`)."""
@@ -134,11 +138,11 @@ class BatchTrainer:
         """Train a batch until every cell has stopped; go on from its checkpoint if there is one."""
         config = settings(batch[0], self.target)
         training, cells = self._resume(batch, config) or self._start(pending, config)
-        between = BetweenSteps(self, job, cells, saved_at=time.monotonic())
+        after_step = BetweenSteps(self, job, cells, saved_at=time.monotonic())
         pending_keys = keys_of(pending)
         try:
-            for finished in train(training, config, between, self.batches_at_once):
-                if finished is None:
+            for finished in train(training, config, after_step, self.batches_at_once):
+                if finished is None:  # the device is busy
                     yield
                 elif cells[finished.cell].key in pending_keys:
                     self.recorder.write_fit(cells[finished.cell], finished)
@@ -147,17 +151,18 @@ class BatchTrainer:
         self.recorder.discard_checkpoint(cells)
 
     def _start(self, cells: Batch, config: Settings) -> tuple[Training, Batch]:
-        """Return a new training of these cells; their list is saved before the first step."""
+        """Return a new training of these cells; save a checkpoint with their list."""
         training = Training.start(self._program(cells), config)
-        every_cell = list(range(len(cells)))
-        save_checkpoint(self.recorder.store, Checkpoint(cells, unrecorded=every_cell), {})
+        checkpoint = Checkpoint(cells, unrecorded=list(range(len(cells))))
+        save_checkpoint(self.recorder.store, checkpoint, arrays={})
         return training, cells
 
     def _resume(self, batch: Batch, config: Settings) -> tuple[Training, Batch] | None:
         """Return the training in the checkpoint of a batch, and all cells of the checkpoint.
 
         None without a readable checkpoint. Cells that got a record after the checkpoint was saved
-        are trained again: without them the others would not have the same last bits (`Checkpoint`).
+        are trained again: without them, the last bits of the other cells would change
+        (`Checkpoint`).
         """
         store = self.recorder.store
         path = checkpoint_path(store, batch)
@@ -184,7 +189,7 @@ class BatchTrainer:
 
 @dataclass
 class BetweenSteps:
-    """A function that `train` calls between steps.
+    """A function that `train` calls between steps of a batch.
 
     It shows progress, saves checkpoints, and stops the batch on request.
     """
@@ -192,7 +197,7 @@ class BetweenSteps:
     trainer: BatchTrainer
     job: BatchJob
     cells: Batch  # all cells of the batch when its training started
-    saved_at: float  # by `time.monotonic`
+    saved_at: float  # when the last checkpoint was saved, by `time.monotonic`
 
     def __call__(self, training: Training) -> None:
         """Show the progress of a training, and save it if that is due.
@@ -202,8 +207,8 @@ class BetweenSteps:
         """
         self.trainer.progress.tick(self.cells, training)
         self.job.live_cells = len(training.cells)
-        # Read the request once. One that comes later is acted on at the next call, so that no run
-        # stops without having saved its state.
+        # Read the request once. If it came between the two conditions, the batch would stop without
+        # having saved its state.
         request = self.trainer.stop.requested
         if (request or self._is_due()) and training.unreported().any():
             self._save(training)
@@ -215,7 +220,7 @@ class BetweenSteps:
 
     def _save(self, training: Training) -> None:
         checkpoint = Checkpoint.of(self.cells, training)
-        # Copy the arrays from the device now, since training may go on while the writer saves them.
+        # Copy the arrays from the device now, since training goes on while the writer saves them.
         arrays = training.state.arrays()
         recorder = self.trainer.recorder
         recorder.writer.do(partial(save_checkpoint, recorder.store, checkpoint, arrays))
