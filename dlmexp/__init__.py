@@ -1,4 +1,4 @@
-"""dlmexp: Direct Loss Minimization for Sparse Gaussian Processes, reproduced whole.
+"""dlmexp: Direct Loss Minimization for Sparse Gaussian Processes, all of the paper reproduced.
 
     import dlmexp
 
@@ -8,8 +8,8 @@
     results.model(method="joint_log_dlm").predict(X)
     dlmexp.plot("class-log", "results")           # a matplotlib figure
     dlmexp.claims("results")                      # a DataFrame of verdicts
-    dlmexp.fit(X, y, betas=[10, 1, 0.1])          # models of arrays, trained side by side
-    dlmexp.cross_validate(X, y)                   # the same with beta chosen by cross-validation
+    dlmexp.fit(X, y, betas=[10, 1, 0.1])          # a model for each beta, trained on arrays
+    dlmexp.cross_validate(X, y)                   # a model with beta chosen by cross-validation
 
 `DLMRegressor`, `DLMClassifier` and `DLMCountRegressor` are estimators in the style of scikit-learn.
 Each name is imported when it is first used: `import dlmexp` loads neither torch nor pandas.
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 
 __version__ = "0.3.0"
-MODULE_OF = {  # the modules of those public names that are not in `dlmexp.api`
+# The modules of public names that are not in `dlmexp.api`. Type checkers and editors do not see
+# `__getattr__`: for them the names are also imported above and listed in `__all__`.
+MODULE_OF = {
     "AutoM": "dlmexp.core.training.model",
     "CrossValidation": "dlmexp.core.cross_validation",
     "DLMClassifier": "dlmexp.sklearn",

@@ -356,20 +356,21 @@ class Grid:
     def _selections(self, n: int, seed: int) -> Iterator[tuple[str, Cells, Cells]]:
         """Yield each method with its candidates and the fits that leave out a fold.
 
-        These fits are listed candidate by candidate; there are none if folds do not select.
+        The fits that leave out a fold are listed candidate by candidate. There are none if folds do
+        not select.
         """
-        candidates = self._methods(self._template(n, seed))
+        candidates = self._candidates_by_method(self._template(n, seed))
         cv = self._cv_of(n)
         if cv is None or cv == LOO:
             for method, cells in candidates:
                 self._check_leave_one_out(method, cells[0])
                 yield method, cells, ()
             return
-        # `_methods` yields the same methods and candidates for every fold, in the same order.
+        # `_candidates_by_method` yields the same methods and candidates for every fold, in the same order.
         candidates_by_fold: list[Iterator[tuple[str, Cells]]] = []
         for fold in range(fold_count(cv)):
             template = self._template(n, seed, fold)
-            candidates_by_fold.append(self._methods(template))
+            candidates_by_fold.append(self._candidates_by_method(template))
         for (method, cells), *same_method in zip(candidates, *candidates_by_fold, strict=True):
             cells_by_fold = [cells_of_fold for _, cells_of_fold in same_method]
             folds_by_candidate = zip(*cells_by_fold, strict=True)
@@ -383,8 +384,9 @@ class Grid:
         """Refuse `cv=loo` for a method without a closed form that predicts left-out rows."""
         if cell.cv != LOO:
             return
-        is_closed = cell.form == "collapsed"
-        if not (is_closed and OBJECTIVES[cell.objective].leaves_one_out(self.likelihood)):
+        has_closed_form = cell.form == "collapsed"
+        objective = OBJECTIVES[cell.objective]
+        if not has_closed_form or not objective.leaves_one_out(self.likelihood):
             raise UserError(
                 f"cv=loo needs a closed form over q, which method {method} does not have on "
                 f"{self.dataset.name}: leave it out, or give cv=5"
@@ -470,7 +472,7 @@ class Grid:
     def _protocol_name(self) -> str:
         """Return the protocol with its preset, so that results with a preset are kept apart.
 
-        The preset of the paper's protocol is a name by itself.
+        Under the paper's protocol, the name of the preset is enough.
         """
         protocol = self.cfg.protocol
         preset = self.cfg.preset
@@ -499,7 +501,7 @@ class Grid:
                 )
 
     def _notes_about_methods(self) -> Iterator[str]:
-        """Yield lines about `optimizer`, `restarts` and `K` if some method does not have them."""
+        """Yield lines about `optimizer`, `restarts` and `K` where they have no effect."""
         optimizer = self.training.optimizer
         if optimizer == "lbfgs" and optimizer != self._training_of_protocol().optimizer:
             adam_methods = [
@@ -586,7 +588,7 @@ class Grid:
         )
 
     def _rows_of_a_step(self, n: int) -> dict[str, Any]:
-        """Return the fields of a cell about the rows of a step, and its learning rate.
+        """Return the fields of a cell about its minibatches, and its learning rate.
 
         Args:
             n: The number of rows that the cell is trained on.
@@ -606,7 +608,10 @@ class Grid:
         return {"lr": training.lr, "minibatch": None, "minibatch_rows": "epochs"}
 
     def _stopping(self) -> dict[str, Any]:
-        """Return the fields of a cell about the end of training."""
+        """Return the fields of a cell about the end of training.
+
+        With a number of `epochs`, nothing else ends training.
+        """
         training = self.training
         stopping: dict[str, Any] = {
             "window": None,
@@ -621,16 +626,16 @@ class Grid:
             stopping["criterion"] = training.criterion
         return stopping
 
-    def _methods(self, template: Cell) -> Iterator[tuple[str, tuple[Cell, ...]]]:
+    def _candidates_by_method(self, template: Cell) -> Iterator[tuple[str, tuple[Cell, ...]]]:
         """Yield each method with its candidates, the largest beta first.
 
         Before the first method with a fixed variant comes the base fit that it starts from.
         """
-        # A protocol lists all parameterisations that it allows, the default one first.
-        allowed = self.training.parameterisation
-        parameterisations = self.cfg.parameterisation or allowed[:1]
+        # The first parameterisation that a protocol lists is its default.
+        listed_by_protocol = self.training.parameterisation
+        parameterisations = self.cfg.parameterisation or listed_by_protocol[:1]
         if parameterisations == ["all"]:
-            parameterisations = allowed
+            parameterisations = listed_by_protocol
         for parameterisation in parameterisations:
             elbo_fit = replace(template, parameterisation=parameterisation)
             base_fits: dict[str, Cell] = {}  # by method
@@ -679,10 +684,12 @@ class Grid:
             yield name, dataclasses.replace(method, variant=variant)
 
     def _betas(self, method: MethodConfig, n: int) -> Sequence[float | None]:
-        """Return the betas of a method; a single None where its objective has none."""
+        """Return the betas of a method; a single None if its objective has none."""
         if not OBJECTIVES[method.objective].has_beta:
             return [None]
-        return betas(self.cfg.beta, n) if method.select else [1.0]
+        if not method.select:
+            return [1.0]
+        return betas(self.cfg.beta, n)
 
     def _with_initial_values(self, cell: Cell, method: str) -> Cell:
         """Return the cell with the initial values for a method.
@@ -703,7 +710,7 @@ class Grid:
         return replace(cell, initial=initial)
 
     def _check_initial_value(self, name: str, value: float | str) -> None:
-        """Refuse an initial value of an unknown hyperparameter, or that it can't have."""
+        """Refuse an unknown hyperparameter, and a value that a hyperparameter can't have."""
         parameters = self.parameters
         if name not in parameters and name not in HYPERPARAMETERS:
             raise UserError(
