@@ -41,7 +41,7 @@ from dlmexp.experiment.plan.overrides import (
     unknown_setting_message,
 )
 
-MAX_JOBS = 10_000  # of a multirun
+MAX_JOBS = 10_000  # the largest number of jobs of a multirun
 # Settings of the run that replace the settings of every dataset.
 FOR_ALL_DATASETS = ("kernel", "ard", "likelihood", "mean", "validation")
 # The launchers that `cluster` supports, the default one first.
@@ -61,18 +61,20 @@ def with_default_experiment(overrides: Sequence[str]) -> list[str]:
     for override in overrides:
         _, _, value = override.partition("=")
         values[_key(override)] = value.strip(" []")
+    dataset = values.get("dataset")
     selects_experiment = "experiment" in values or "parts" in values
-    if selects_experiment or values.get("dataset", USER_TABLE) != USER_TABLE:
+    selects_shipped_data = dataset is not None and dataset != USER_TABLE
+    if selects_experiment or selects_shipped_data:
         return list(overrides)
-    experiment = "own" if "dataset" in values else "default"
+    experiment = "default" if dataset is None else "own"
     return [f"experiment={experiment}", *overrides]
 
 
 def compose(overrides: Sequence[str]) -> RunConfig:
     """Return the checked config of one job, and import its plugins.
 
-    It is composed from our conf folder and those of users (`conf_dirs`). The overrides are added to
-    each part of the experiment, so that e.g. `seeds=[0]` holds for all of them.
+    The config is composed from our conf folder and those of users (`conf_dirs`). The overrides are
+    added to each part of the experiment, so that `seeds=[0]`, for instance, holds for all parts.
     """
     parsed = parse_overrides(overrides)
     for override, text in zip(parsed, overrides, strict=True):
@@ -83,23 +85,27 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     with hydra_errors_as_user_errors(overrides):
         container = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
         values = cast(dict[str, Any], container)
-        # Users may have added or deleted a kind of data: `+training.x.lr=1`, `~training.count`.
-        unexpected_or_missing = sorted(values["training"].keys() ^ {*KINDS, *FOR_ALL_KINDS})
-        if unexpected_or_missing:
-            kind = shortened(unexpected_or_missing[0])
-            raise UserError(
-                f"training.{kind}: the kinds of data in `training` are {', '.join(KINDS)}; "
-                "none can be added or taken out"
-            )
+        _check_kinds(values)
         typed = _spread_over_kinds(values, typed)
         cfg = checked(values)
         _check_names(values, cfg)
     apply_precedence(cfg, typed)
     _check_together(cfg)
     import_plugins(cfg.plugins)
-    cfg.name = _name(cfg)
+    cfg.name = _experiment_name(cfg)
     cfg.parts = [_with_overrides(part, overrides) for part in cfg.parts]
     return cfg
+
+
+def _check_kinds(values: dict[str, Any]) -> None:
+    """Refuse to add or delete a kind of data: `+training.x.lr=1`, `~training.count`."""
+    unexpected_or_missing = sorted(values["training"].keys() ^ {*KINDS, *FOR_ALL_KINDS})
+    if unexpected_or_missing:
+        kind = shortened(unexpected_or_missing[0])
+        raise UserError(
+            f"training.{kind}: the kinds of data in `training` are {', '.join(KINDS)}; "
+            "none can be added or taken out"
+        )
 
 
 def _spread_over_kinds(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
@@ -200,7 +206,7 @@ def _check_names(values: dict[str, Any], cfg: RunConfig) -> None:
         raise UserError(unknown_setting_message(min(extra)))
 
 
-def _name(cfg: RunConfig) -> str:
+def _experiment_name(cfg: RunConfig) -> str:
     """Return the name of the experiment, which is the name of the folder of its manifests."""
     name = cfg.name
     if name == "custom" and len(cfg.dataset) == 1:
@@ -226,69 +232,72 @@ def apply_precedence(cfg: RunConfig, typed: dict[str, Any]) -> None:
 
     Args:
         cfg: The config, which is changed.
-        typed: The values of overrides by their keys.
+        typed: The values of overrides by their keys; values may be mappings.
     """
-    keys = set(dict(dotted_settings(typed)))
-    _drop_estimators(cfg, typed, keys)
-    if cfg.csv.folds is not None and "seeds" not in keys:
+    # `csv={folds: 5}` has the key csv, and sets csv.folds.
+    typed_names = set(dict(dotted_settings(typed)))
+    _drop_estimators(cfg, typed, typed_names)
+    if cfg.csv.folds is not None and "seeds" not in typed_names:
         cfg.seeds = list(range(cfg.csv.folds))
-    _apply_to_datasets(cfg, keys)
+    _apply_to_datasets(cfg, typed_names)
     for kind, training in cfg.training.items():
         prefix = f"training.{kind}"
-        _apply_learning_rate(training, prefix, keys)
+        _apply_learning_rate(training, prefix, typed_names)
         for method in training.by_method:
-            _apply_to_method(training, prefix, method, keys)
-        _apply_limit(cfg, kind, keys)
+            _apply_to_method(training, prefix, method, typed_names)
+        _apply_limit(cfg, kind, typed_names)
 
 
-def _drop_estimators(cfg: RunConfig, typed: dict[str, Any], keys: set[str]) -> None:
+def _drop_estimators(cfg: RunConfig, typed: dict[str, Any], typed_names: set[str]) -> None:
     """Drop estimators that the user selects neither by name nor by setting an option.
 
     They are in the config because the experiment sets an option of theirs.
     """
     selection: Any = typed.get("estimator", list(cfg.estimator))
     selected = set(map(str, selection if isinstance(selection, list) else [selection]))
-    for key in keys:
-        if key.startswith("estimator."):
-            _, name, *_ = key.split(".")
-            selected.add(name)
+    for typed_name in typed_names:
+        if typed_name.startswith("estimator."):
+            _, estimator, *_ = typed_name.split(".")
+            selected.add(estimator)
     for name in cfg.estimator.keys() - selected:
         del cfg.estimator[name]
 
 
-def _apply_to_datasets(cfg: RunConfig, keys: set[str]) -> None:
+def _apply_to_datasets(cfg: RunConfig, typed_names: set[str]) -> None:
     """Set `kernel=` and the like for all datasets, except those whose own setting is typed."""
     for setting in FOR_ALL_DATASETS:
         value = getattr(cfg, setting)
         if value is None:
             continue
         for name, dataset in cfg.dataset.items():
-            if f"dataset.{name}.{setting}" not in keys:
+            if f"dataset.{name}.{setting}" not in typed_names:
                 setattr(dataset, setting, value)
 
 
-def _apply_learning_rate(training: TrainingConfig, prefix: str, keys: set[str]) -> None:
+def _apply_learning_rate(training: TrainingConfig, prefix: str, typed_names: set[str]) -> None:
     """Let a typed learning rate replace those that the protocol has for estimators."""
-    if f"{prefix}.lr" not in keys:
+    if f"{prefix}.lr" not in typed_names:
         return
     for name in training.estimator_lr:
-        if f"{prefix}.estimator_lr.{name}" not in keys:
+        if f"{prefix}.estimator_lr.{name}" not in typed_names:
             training.estimator_lr[name] = training.lr
 
 
-def _apply_to_method(training: TrainingConfig, prefix: str, method: str, keys: set[str]) -> None:
+def _apply_to_method(
+    training: TrainingConfig, prefix: str, method: str, typed_names: set[str]
+) -> None:
     """Let typed values replace those that the protocol has for a method."""
     method_prefix = f"{prefix}.by_method.{method}"
     method_training = training.by_method[method]
     for name in method_training.initial.keys() & training.initial.keys():
-        is_typed = f"{prefix}.initial.{name}" in keys
-        if is_typed and f"{method_prefix}.initial.{name}" not in keys:
+        is_typed = f"{prefix}.initial.{name}" in typed_names
+        if is_typed and f"{method_prefix}.initial.{name}" not in typed_names:
             method_training.initial[name] = training.initial[name]
-    if "collapsed" in keys and f"{method_prefix}.collapsed" not in keys:
+    if "collapsed" in typed_names and f"{method_prefix}.collapsed" not in typed_names:
         method_training.collapsed = None
 
 
-def _apply_limit(cfg: RunConfig, kind: str, keys: set[str]) -> None:
+def _apply_limit(cfg: RunConfig, kind: str, typed_names: set[str]) -> None:
     """Make the decay of the learning rate and the limit of iterations fit each other.
 
     - Without a stopping rule, the decay ends at a typed limit.
@@ -298,8 +307,8 @@ def _apply_limit(cfg: RunConfig, kind: str, keys: set[str]) -> None:
     """
     training = cfg.training[kind]
     prefix = f"training.{kind}"
-    is_limit_typed = f"{prefix}.max_iterations" in keys
-    is_decay_typed = f"{prefix}.decay" in keys
+    is_limit_typed = f"{prefix}.max_iterations" in typed_names
+    is_decay_typed = f"{prefix}.decay" in typed_names
     has_stopping_rule = training.window is not None
     if is_limit_typed and training.decay and not has_stopping_rule and not is_decay_typed:
         training.decay = training.max_iterations

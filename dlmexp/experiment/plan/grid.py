@@ -366,7 +366,7 @@ class Grid:
                 self._check_leave_one_out(method, cells[0])
                 yield method, cells, ()
             return
-        # `_candidates_by_method` yields the same methods and candidates for every fold, in the same order.
+        # Every fold has the same methods and candidates in the same order.
         candidates_by_fold: list[Iterator[tuple[str, Cells]]] = []
         for fold in range(fold_count(cv)):
             template = self._template(n, seed, fold)

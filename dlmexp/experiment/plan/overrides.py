@@ -274,7 +274,7 @@ def unknown_setting_message(key: str) -> str:
         if key in DatasetConfig.__dataclass_fields__:
             valid = [f"dataset.NAME.{key}="]
         return f"there is no setting '{key}': {nearest(key, valid)}"
-    # such as dataset.NAME.SETTING
+    # The key is a valid one, such as dataset.NAME.SETTING.
     group, _, path_in_group = key.partition(".")
     name, _, setting = path_in_group.partition(".")
     advice = f"write +{key}=VALUE to add it"
@@ -286,7 +286,7 @@ def unknown_setting_message(key: str) -> str:
 
 
 def _valid_keys(key: str) -> list[str]:
-    """Return the valid keys among which the one that a user meant by `key` may be."""
+    """Return all valid keys, with the settings of the dataset or method that `key` names."""
     if key.startswith("hydra.launcher."):
         node = ConfigStore.instance().load(SLURM_LAUNCHER).node
         return [f"hydra.launcher.{name}" for name in node]
