@@ -128,7 +128,7 @@ def cancel(args: argparse.Namespace) -> None:
 
 def _print_active(jobs: Sequence["Job"], processes: Sequence["ActiveProcess"]) -> None:
     for job in jobs:
-        cells_to_do = counted(len(job.left), "cell")
+        cells_to_do = counted(len(job.unrecorded_keys), "cell")
         print(f"job {job.id}: {job.description}; {cells_to_do} to do")
     for process in processes:
         cells_in_training = counted(len(process.keys), "cell")

@@ -112,8 +112,8 @@ def _add_choosing_options(parser: Parser) -> None:
         nargs="+",
         default=[],
         metavar="FIELD=VALUE",
-        help="dataset=NAME: draw this dataset, e.g. a stand-in or your own; method, n, seed, beta, "
-        "...: use only results with this value",
+        help="use only results with this value of dataset, method, n, seed, beta, ...; "
+        "dataset=NAME may also name a stand-in or your own data",
     )
     protocols = parser.add_mutually_exclusive_group()
     protocols.add_argument(
@@ -122,7 +122,7 @@ def _add_choosing_options(parser: Parser) -> None:
     protocols.add_argument(
         "--compare-protocols",
         action="store_true",
-        help="draw all protocols that were run side by side",
+        help="draw all protocols that were run, side by side",
     )
     parser.add_argument(
         "--where",
@@ -195,7 +195,8 @@ def _plot_model(args: argparse.Namespace, formats: list[str]) -> None:
     (chosen,) = choose_models(results, _terms_of_model(args), option=option)
     diagnosis = diagnose(results, chosen, args.data_root)
     model_sentence = f"Model {chosen.description}."
-    for figure in dict.fromkeys(args.ids):
+    for figure in dict.fromkeys(args.ids):  # without repeats
+        # Modules of model figures have the same functions.
         module = predictions if figure == PREDICTIONS else importance
         picture = module.render(diagnosis)
         numbers = module.numbers(diagnosis)
@@ -206,7 +207,7 @@ def _plot_model(args: argparse.Namespace, formats: list[str]) -> None:
 
 
 def _plot_boards(args: argparse.Namespace, formats: list[str]) -> None:
-    """Draw figures of leaderboards, which are over all datasets."""
+    """Draw figures of leaderboards; each is about all datasets."""
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.presentation.figures.leaderboard import BOARD_FIGURES, draw_boards
     from dlmexp.presentation.figures.panels import LEADERBOARD_FIGURES
@@ -222,7 +223,7 @@ def _plot_boards(args: argparse.Namespace, formats: list[str]) -> None:
     results = ResultsFolder(args.results, pack_folders=args.pack_folders)
     out = _output_folder(args, results)
     boards = main_boards(results, args.protocol)
-    for name in dict.fromkeys(args.ids):
+    for name in dict.fromkeys(args.ids):  # without repeats
         figure = BOARD_FIGURES[name]
         for drawn in draw_boards(figure, boards):
             files = save(out, drawn.name, drawn.picture, drawn.numbers, drawn.text, formats)
