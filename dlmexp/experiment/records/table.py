@@ -45,7 +45,7 @@ GROUP_COLUMNS = [
 TEMPORARY_COLUMNS = ["expected", "only_selected", "folds_pending"]
 BETA_RANGE = ["smallest_beta", "largest_beta"]  # of all candidates
 # The columns that `_selected_rows` reads besides the validation metrics.
-SELECTED_BY = [
+GROUP_STATE = [
     "group",
     "role",
     "selection",
