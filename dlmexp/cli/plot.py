@@ -287,7 +287,7 @@ def _print_figures(figures: Iterable[ListedFigure]) -> None:
 
 
 def _listed_figures(args: argparse.Namespace) -> Iterable[ListedFigure]:
-    by = _values_to_filter_by(args)
+    by = _values_to_filter_by(args)  # a wrong term is an error even without results
     if not Path(args.results).is_dir() and not args.pack_folders:
         return _figures_without_results()
     results, request = _results_and_request(args, by)
@@ -367,6 +367,7 @@ def _plot_figures(args: argparse.Namespace, formats: list[str]) -> None:
 
 
 def _notes(drawn: "DrawnFigure", with_caption: bool) -> list[str]:
+    """Return the notes on a figure, after its caption if that is wanted."""
     return [drawn.figure.caption, *drawn.notes] if with_caption else drawn.notes
 
 
@@ -416,8 +417,8 @@ def _remark_on_all_figures(
 ) -> str:
     """Return a line about how many figures have no results.
 
-    It is empty if all have results, or if only a user's own data were drawn: then the figures
-    of the paper are beside the point.
+    It is empty if all have results. It is also empty if only a user's own data were drawn: the user
+    did not mean to run the paper's figures.
     """
     has_only_own_data = all(_is_of_own_data(drawn) for drawn in with_results)
     if not without_results or has_only_own_data:
@@ -450,7 +451,7 @@ def _values_to_filter_by(args: argparse.Namespace) -> "Where":
 def _results_and_request(
     args: argparse.Namespace, by: "Where"
 ) -> tuple["ResultsFolder", "Request"]:
-    """Return the results folder, and what of it is drawn."""
+    """Return the results folder, and the options that choose which results are drawn."""
     from dlmexp.experiment.records.columns import columns_with, every_column
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.experiment.records.settings import parse_where
@@ -472,6 +473,7 @@ def _results_and_request(
 
 
 def _output_folder(args: argparse.Namespace, results: "ResultsFolder") -> Path:
+    """Return the folder for the figures; raise UserError if it can't be written to."""
     default = results.root / "figures"
     out = Path(args.out) if args.out else path_inside(results.root, default)
     if not is_writable(out):

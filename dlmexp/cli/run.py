@@ -94,8 +94,10 @@ def add_commands(commands: Commands) -> None:
         metavar="job|hydra|all",
         help="print the composed settings: ours (job), those of Hydra, or all as Hydra sees them",
     )
-    parser.add_argument("--package", metavar="NAME", help="with --cfg: this part alone")
-    parser.add_argument("--resolve", action="store_true", help="with --cfg: values of ${...}")
+    parser.add_argument("--package", metavar="NAME", help="with --cfg: print only this part")
+    parser.add_argument(
+        "--resolve", action="store_true", help="with --cfg: print the values of ${...}"
+    )
     parser.add_argument(
         "--info",
         nargs="?",
