@@ -1,6 +1,6 @@
 """Downloads (by pooch) and imports of raw files.
 
-A file gets its final name in the data root only after it was verified and parsed.
+A file gets its final name in the data root only after it has been verified and parsed.
 """
 
 import logging
@@ -26,17 +26,17 @@ MAX_BYTES = 8 * GIB
 RETRIES = 3
 """The number of further attempts after an error that may be temporary."""
 TIMEOUT = 30.0
-"""Seconds without a byte, after which an attempt fails."""
+"""An attempt fails if no byte arrives for this number of seconds."""
 INCOMING = ".incoming-"
-"""The beginning of the names of folders for incoming files; their process follows it."""
+"""Names of folders for incoming files begin with this, followed by the process as MACHINE-PID."""
 QUIET_SECONDS = 24 * 3600.0
-"""A folder of another machine is deleted if it has not changed for this time."""
+"""A folder of another machine's process is deleted if it has not changed for this time."""
 
 
 class _DownloadBar:
     """A progress bar for pooch, drawn by rich, that ends downloads which are too large.
 
-    Pooch sets `total`, the expected number of bytes, and calls the methods.
+    Pooch sets the attribute `total`, the expected number of bytes, and calls all methods.
     """
 
     def __init__(self, bars: Any, name: str):
@@ -54,14 +54,15 @@ class _DownloadBar:
     def reset(self) -> None:
         self._received = 0
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        pass  # the bar stays visible
 
 
 def fetch(spec: DatasetConfig, root: Path, bars: Any) -> list[Path]:
     """Download the files of a dataset that are missing or damaged.
 
-    If the dataset has several groups of files, which are alternatives, the first group whose
-    download succeeds is enough.
+    A dataset may have several groups of files, which are alternatives: download the first group for
+    which that succeeds.
 
     Args:
         spec: The dataset.
@@ -101,7 +102,7 @@ def _groups_to_fetch(spec: DatasetConfig, root: Path) -> list[list[FileSpec]]:
     """
     inventory = find_files(spec, root)
     if inventory.state in ("ready", "drawn"):
-        # All files are present, but one may be damaged.
+        # No file is missing, but one may be damaged. A drawn dataset has no files.
         with_address = [entry for entry in inventory.best.entries if entry.url]
         return [with_address]
     groups = fetchable_groups(inventory)
@@ -119,7 +120,7 @@ def is_valid(entry: FileSpec, path: Path) -> bool:
 
 
 def download(entry: FileSpec, folder: Path, bars: Any) -> None:
-    """Download a file to a folder, from the first of its addresses where that succeeds.
+    """Download a file to a folder, from the first of its addresses for which that succeeds.
 
     After errors that may be temporary, pooch waits some seconds and tries again. The file appears
     in the folder once it is complete and has its checksum.
@@ -145,20 +146,20 @@ def _download_from(url: str, entry: FileSpec, folder: Path, bars: Any) -> None:
     import pooch  # noqa: TID251 - it downloads within `reading`
 
     logging.getLogger("pooch").setLevel(logging.WARNING)
-    checksum = entry.sha256 and f"sha256:{entry.sha256}"
+    checksum = f"sha256:{entry.sha256}" if entry.sha256 else None
     files = pooch.create(
         folder,
-        "",
+        base_url="",  # `urls` has the whole address
         registry={entry.name: checksum},
         urls={entry.name: url},
         retry_if_failed=RETRIES,
     )
-    bar = cast(Any, _DownloadBar(bars, entry.name))
+    bar = cast(Any, _DownloadBar(bars, entry.name))  # pooch declares its own type of bar
     downloader: Any = pooch.HTTPDownloader(progressbar=bar, timeout=TIMEOUT)
     problem = "could not be downloaded; is the address right, and is there a network here?"
     with reading(url, problem):
         files.fetch(entry.name, downloader=downloader)
-        # Pooch has verified the SHA-256, but not the checksum of git.
+        # Pooch has verified the SHA-256; `mismatch` verifies the checksum of git as well.
         difference = mismatch(entry, folder / entry.name)
         if difference:
             (folder / entry.name).unlink()
@@ -166,10 +167,13 @@ def _download_from(url: str, entry: FileSpec, folder: Path, bars: Any) -> None:
 
 
 def import_files(spec: DatasetConfig, root: Path, paths: Sequence[Path]) -> list[Path]:
-    """Copy a user's files to the data root. Each is recognised by its name or checksum.
+    """Copy a user's files to the data root, each under its name in the spec of the dataset.
 
     Returns:
-        The copies.
+        The paths of the copies.
+
+    Raises:
+        UserError: the dataset needs no files, or a file is none of its files.
     """
     if is_drawn(spec):
         raise UserError(f"dataset '{spec.name}' is drawn from its definition and needs no file")
@@ -187,8 +191,8 @@ def _recognised_name(spec: DatasetConfig, path: Path) -> str:
     """Return the name that a user's file has in the spec of a dataset.
 
     Raises:
-        UserError: neither its name nor its checksum is that of a file of the dataset, or it has
-            the name of one and another checksum.
+        UserError: the file has neither the name nor the checksum of a file of the dataset, or it
+            has the name, but not the checksum that goes with it.
     """
     entries = [entry for entry in spec.files if entry.package is None]
     for entry in entries:
@@ -205,7 +209,7 @@ def _recognised_name(spec: DatasetConfig, path: Path) -> str:
 
 
 def _check_if_pinned(spec: DatasetConfig, entry: FileSpec, path: Path) -> None:
-    """Raise UserError if a file must have a checksum, and has another one."""
+    """Raise UserError if the spec requires a checksum that the file does not have."""
     problem = mismatch(entry, path) if entry.pinned else None
     if problem:
         raise UserError(f"dataset '{spec.name}': {problem}")
@@ -217,7 +221,7 @@ def _name_without_folder(entry: FileSpec) -> str:
 
 
 def _has_checksum_of(entry: FileSpec, path: Path) -> bool:
-    """Return whether an entry of a spec has a checksum, and a file has the same one."""
+    """Return whether the spec has a checksum for this entry, and it is that of the file."""
     if entry.sha256 is None and entry.git_blob is None:
         return False
     return mismatch(entry, path) is None
@@ -227,8 +231,8 @@ def _has_checksum_of(entry: FileSpec, path: Path) -> bool:
 def _incoming(spec: DatasetConfig, root: Path) -> Iterator[Path]:
     """Provide a folder for incoming files, inside the data root.
 
-    At the end of the context, the files are parsed if they complete the dataset, and then moved to
-    the data root. After an error, the folder is removed with its files.
+    At the end of the context, the files are parsed if no file of their group is missing any more,
+    and then moved to the data root. After an error, the folder is removed with its files.
     """
     if not is_writable(root):
         raise UserError(
@@ -248,7 +252,7 @@ def _incoming(spec: DatasetConfig, root: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(root: Path) -> None:
-    """Remove the folders of incoming files of processes that were killed."""
+    """Remove the folders of incoming files that processes have left when they were killed."""
     for folder in root.glob(f"{INCOMING}*"):
         process = folder.name.removeprefix(INCOMING).partition(".")[0]
         has_ended = is_dead(process)
@@ -260,7 +264,7 @@ def remove_leftovers(root: Path) -> None:
 
 
 def _parse_completed_groups(spec: DatasetConfig, root: Path, folder: Path) -> None:
-    """Parse the groups that are complete with the incoming files in `folder`.
+    """Parse each group that has incoming files, in `folder`, and now misses no file.
 
     Raises:
         UserError: a file fails a check.

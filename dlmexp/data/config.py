@@ -23,16 +23,17 @@ class DatasetConfig:
         M: The number of inducing inputs. null: computed from the number of rows; auto: chosen so
             that a larger number could gain little.
         sizes: Numbers of training rows, or shares of the training pool as '5%'; empty: all of it.
-        split: The shares of training, validation and test rows: regression, counts, airline, tenth
-            or published (docs/SPEC.md, section 5).
+        split: The kind of split, which decides the shares of training, validation and test rows:
+            regression, counts, airline, tenth or published (docs/SPEC.md, section 5).
         test_cap: The largest number of test rows.
-        validation: What validation rows are for. all: they select beta. tenth: only n / 10 of them
-            select beta. train: they are training rows in addition to the n. pool: they belong to
-            the training pool, so that n counts them.
+        validation: What validation rows are for. all: all of them select beta. tenth: only n / 10
+            of them select beta, where n is the size. train: they are training rows in addition to
+            the n. pool: they belong to the training pool, so that the n rows may include them.
         stands_for: The paper's dataset that this one is a part of or stands in for.
         rows: The number of rows, which is checked.
         features: The number of features, which is checked.
-        options: Settings of the loader, and the values of `checks` (see `dlmexp.data.dataset`).
+        options: Settings of the loader, and expected statistics as `checks` (see
+            `dlmexp.data.dataset`).
         files: Its raw files.
         note: A remark for `dlmexp data list`.
     """
@@ -58,16 +59,16 @@ class DatasetConfig:
 
     @property
     def kind(self) -> str:
-        """The key of its settings in `RunConfig.training`.
+        """The key of the settings in `RunConfig.training` that apply to this dataset.
 
-        That is `large` for datasets with the split of airline, and the task for all others.
+        The key is `large` for datasets with the split of airline, and the task for all others.
         """
         return "large" if self.split.startswith("airline") else self.task
 
 
 @dataclass
 class CsvConfig:
-    """A user's own table, read by `dataset=csv`. Lists name columns.
+    """A user's own table, read by `dataset=csv`.
 
     Attributes:
         path: The file.
@@ -76,16 +77,18 @@ class CsvConfig:
         name: The name of the dataset, in records and figures.
         columns: The features; empty: all columns but the target and those of `drop`.
         drop: Columns that are not used.
-        categories: Columns to take as categories though they have numbers, or many different texts.
-        date_format: How dates are written if not as 2020-12-31, such as "%d/%m/%Y".
+        categories: Columns to take as categories although they hold numbers, or many different
+            texts.
+        date_format: How dates are written, such as "%d/%m/%Y"; null: as 2020-12-31, or in the only
+            common format that fits.
         sep: What separates the columns of a text file: a character, or tab, semicolon, ...
         encoding: The encoding of a text file that is neither in UTF-8 nor in UTF-16, such as
             latin-1.
-        decimal: The decimal mark, point or comma; null: as the numbers themselves show.
+        decimal: The decimal mark, point or comma; null: the one that the numbers themselves show.
         na: Texts that mark missing values, besides NA and the like.
-        missing: How missing values are treated. refuse: as an error; drop: their rows are left out;
-            mean: replaced by the mean of the training rows; level: like mean, but missing
-            categories are a level of their own.
+        missing: How missing values are treated. refuse: they are an error; drop: their rows are
+            left out; mean: the mean of the training rows replaces them; level: like mean, but a
+            missing category is a level of its own.
         log: Whether to model the logarithm of a positive target; predictions are in the units of
             the target itself.
         test: A file of test rows.
@@ -94,9 +97,10 @@ class CsvConfig:
             two parts.
         by: The column with times or groups.
         test_size: The share of the rows that are test rows.
-        validation_size: The share of the rows that are for validation, where no folds select.
-        folds: The number of folds that the rows are divided into; each fold is the test rows of one
-            repetition. Groups stay together.
+        validation_size: The share of the rows that are for validation. With cross-validation (`cv`)
+            they are training rows, too.
+        folds: The number of folds that the rows are divided into; each fold has the test rows of
+            one repetition. Groups stay together.
         positive: The label of a binary target that is class 1, whose probability is modelled; null:
             the second one in the order of numbers or of letters.
         replace: Whether to forget the results on an earlier table of the same name.

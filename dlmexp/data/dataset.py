@@ -1,7 +1,7 @@
-"""A dataset: its specification, the loaders, and the arrays.
+"""A dataset: its specification ("spec"), the loaders, and the arrays.
 
-The specification is the content of `conf/dataset/NAME.yaml`. Loaders read arrays from raw files, or
-draw them at random. The arrays are checked against the specification.
+The spec is the content of `conf/dataset/NAME.yaml`. Loaders read arrays from raw files, or draw
+them at random. The arrays are checked against the spec.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Task = Literal["regression", "binary", "count"]
 Checks = dict[Literal["positives", "y_mean", "x_mean", "x_std"], float | list[float]]
-"""The `options.checks` of a spec: statistics by which other data of the same shape are noticed.
+"""The `options.checks` of a spec: statistics that expose other data of the same shape.
 
 `positives` is the number of rows of class 1, and `y_mean` the mean of the targets. `x_mean` and
 `x_std` have a value for each feature."""
@@ -37,16 +37,17 @@ USER_TABLE = "csv"
 MAX_ABS_VALUE = 1e100
 """The squares of larger values would overflow in the normalisation."""
 MOMENT_TOLERANCE = 1e-3
-"""By how many standard deviations the mean or deviation of a feature may miss its check."""
+"""The mean and deviation of a feature may differ from the check by this many deviations."""
 TARGET_TOLERANCE = 1e-6
-"""By which share of its value a statistic of the targets may miss its check."""
+"""A statistic of the targets may differ from the check by this share of its value."""
 
 
 class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A raw file of a dataset.
 
     Attributes:
-        name: Its path in the data root, or a pattern such as `flights/*.npz` (all matches).
+        name: Its path in the data root, or a pattern such as `flights/*.npz`, for all files that
+            match.
         url: Where it is downloaded from.
         mirrors: Addresses that are tried after the url.
         page: A web page where a user can get it.
@@ -54,8 +55,8 @@ class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         git_blob: Its checksum as git computes it.
         group: The group of files that it belongs to. Groups are alternatives: the files of the
             first complete group are read together.
-        pinned: Whether the file must have this checksum wherever it comes from. If not, only a
-            downloaded file must.
+        pinned: Whether the file must have the checksum wherever it comes from. If not, the checksum
+            is verified only after a download.
         package: The installed Python package that contains it.
     """
 
@@ -71,7 +72,7 @@ class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def as_spec(node: DatasetConfig | dict[str, Any]) -> DatasetConfig:
-    """Return the spec of a dataset, with its files as `FileSpec`. Unknown keys are ignored.
+    """Return the checked spec of a dataset, with its files as `FileSpec`; ignore unknown keys.
 
     Args:
         node: The dataset in a composed config, or the content of its YAML file.
@@ -94,7 +95,7 @@ def is_drawn(spec: DatasetConfig) -> bool:
 
 
 def dataset_names() -> list[str]:
-    """Return every dataset with a YAML file, except `csv` (a user's own table)."""
+    """Return the names of all datasets, except for `csv` (a user's own table)."""
     return sorted(name for name in catalogue.entries("dataset") if name != USER_TABLE)
 
 
@@ -110,11 +111,13 @@ def read_spec(name: str, csv: CsvConfig | None = None) -> DatasetConfig:
     entry = catalogue.entries("dataset")[name]
     has_interpolations = "${" in repr(entry)
     if has_interpolations:
-        entry = _resolved(name, entry, csv)
+        entry = _resolve_interpolations(name, entry, csv)
     return as_spec(deepcopy(entry))
 
 
-def _resolved(name: str, entry: dict[str, Any], csv: CsvConfig | None) -> dict[str, Any]:
+def _resolve_interpolations(
+    name: str, entry: dict[str, Any], csv: CsvConfig | None
+) -> dict[str, Any]:
     """Return the content of a dataset's file with its interpolations resolved."""
     from omegaconf import OmegaConf
 
@@ -127,14 +130,15 @@ def _resolved(name: str, entry: dict[str, Any], csv: CsvConfig | None) -> dict[s
 class Dataset:
     """Rows as published, before any split or normalisation.
 
-    A loader gives `X`, `y`, `facts` and `arrangement`. `dlmexp.data.raw_files.load` checks the
-    arrays, makes them read-only, and adds name, task and checksum.
+    A loader sets `X`, `y`, `facts` and `arrangement`. `dlmexp.data.raw_files.load` checks the
+    arrays, makes them read-only, and sets name, task and checksum.
 
     Attributes:
         X: The features.
         y: The targets, one for each row.
-        facts: Notes by name: `features` has their names, `schema` the columns of a table, and
-            `file`, `left_out` and `warnings` are shown to users.
+        facts: Further results of the loader, by name, all optional: `features` (names of the
+            features), `schema` (of a table), and `file`, `left_out` and `warnings`, which are shown
+            to users.
         arrangement: How a user wants the rows divided into training and test rows.
         name: The name of the dataset.
         task: regression, binary or count.
@@ -152,7 +156,7 @@ class Dataset:
 
     @property
     def schema(self) -> "Schema":
-        """Its columns by name; x1, x2, ... and y if its files have no names."""
+        """The schema of the columns, called x1, x2, ... and y if the files have no names."""
         # The schema needs pandas, which is slow to import; `dlmexp data list` does without it.
         from dlmexp.data.schema import Schema
 
@@ -168,25 +172,25 @@ class Dataset:
         return 0 if schema is None else sum(schema.categories)
 
 
-MODULES = (
+LOADER_MODULES = (
     "dlmexp.data.user_table",
     "dlmexp.data.published",
     "dlmexp.data.drawn",
     "dlmexp.data.published_splits",
 )
 LOADERS: Registry[Callable[[DatasetConfig, Mapping[str, Path]], Dataset]] = Registry(
-    "loader", *MODULES
+    "loader", *LOADER_MODULES
 )
-"""Loaders: functions of a spec and of the paths of its raw files, by `FileSpec.name`.
+"""Loaders: functions of a spec, and of a mapping from `FileSpec.name` to the path of the raw file.
 
-The loader of a dataset without files draws it, from the `options` of the spec."""
+The loader of a dataset without files draws it, as the `options` of the spec say."""
 
 
 def parse(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Return the arrays of a dataset, read from its raw files and checked.
 
-    The checks are those of shape, of finite values, of targets that fit the task, and then the
-    `options.checks` of the spec.
+    It is checked that shapes are right, values are finite and targets fit the task, and then that
+    the `options.checks` of the spec hold.
 
     Args:
         spec: The dataset.
@@ -195,7 +199,7 @@ def parse(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     Raises:
         UserError: a check failed; the message names the first one.
     """
-    parsed = _loaded(spec, files)
+    parsed = _call_loader(spec, files)
     for check in _checks(parsed, spec):
         if not check.passed:
             source = parsed.facts.get("file") or f"dataset '{spec.name}'"
@@ -204,11 +208,11 @@ def parse(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     return parsed
 
 
-def _loaded(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
+def _call_loader(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Return what the loader of a dataset returns.
 
     Raises:
-        UserError: The loader is one of a plugin, and raised an exception.
+        UserError: The files are wrong, or the loader of a plugin raised any exception.
     """
     loader = LOADERS[spec.loader]
     with plugin_errors_as_user_errors(f"dataset '{spec.name}' can't be read"):
@@ -217,7 +221,7 @@ def _loaded(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 
 @dataclass(frozen=True)
 class _Check:
-    """The outcome of a check, with the values for a message."""
+    """The outcome of a check, with the values for the message if it failed."""
 
     name: str
     passed: Any  # a bool of Python or NumPy
@@ -226,26 +230,33 @@ class _Check:
 
 
 def _checks(data: Dataset, spec: DatasetConfig) -> Iterator[_Check]:
-    """Yield the checks in an order in which each needs that all before it have passed."""
+    """Yield the checks. Each is valid only if all before it have passed: stop at a failed one."""
     X = data.X
     y = data.y
-    has_shape = X.ndim == 2 and y.shape == X.shape[:1]
-    shapes = f"{X.shape} and {y.shape}"
-    yield _Check("shape", has_shape, "X [rows, features] and y [rows]", shapes)
-    yield _count_check("rows", spec.rows, len(y))
-    yield _count_check("features", spec.features, X.shape[1])
-    feature_names = data.schema.features
-    n_names = len(feature_names)
+    yield _Check(
+        name="shape",
+        passed=X.ndim == 2 and y.shape == X.shape[:1],
+        expected="X [rows, features] and y [rows]",
+        actual=f"{X.shape} and {y.shape}",
+    )
     n_features = X.shape[1]
-    yield _Check("names", n_names == n_features, f"those of {n_features} features", n_names)
+    yield _count_check("rows", expected=spec.rows, actual=len(y))
+    yield _count_check("features", expected=spec.features, actual=n_features)
+    feature_names = data.schema.features
+    yield _Check(
+        name="names",
+        passed=len(feature_names) == n_features,
+        expected=f"those of {n_features} features",
+        actual=len(feature_names),
+    )
     yield _finite_check(data.schema.target, y)
     for name, values in zip(feature_names, X.T, strict=True):
-        yield _finite_check(name, values, missing=data.schema.fill)
+        yield _finite_check(name, values, may_be_missing=data.schema.fill)
     if spec.task == "binary":
         is_label = (y == 0.0) | (y == 1.0)
         yield _target_check("labels", y, is_label, "0 and 1")
-        has_both = y.min() < y.max()
-        yield _Check("labels", has_both, "two classes", f"only {y[0]:g}")
+        has_two_classes = y.min() < y.max()
+        yield _Check("labels", has_two_classes, expected="two classes", actual=f"only {y[0]:g}")
     elif spec.task == "count":
         is_count = (y >= 0.0) & (y == np.floor(y))
         yield _target_check("counts", y, is_count, "integers >= 0")
@@ -253,22 +264,28 @@ def _checks(data: Dataset, spec: DatasetConfig) -> Iterator[_Check]:
 
 
 def _count_check(name: str, expected: int | None, actual: int) -> _Check:
-    """Return the check that a number is not 0, and is that of the spec if it has one."""
-    passed = actual > 0 and (not expected or actual == expected)
-    return _Check(name, passed, expected or "some", actual or "none")
+    """Return the check that a number is not 0, and is as expected if the spec expects one."""
+    is_expected = not expected or actual == expected
+    return _Check(
+        name=name,
+        passed=actual > 0 and is_expected,
+        expected=expected or "some",
+        actual=actual or "none",
+    )
 
 
-def _finite_check(column: str, values: Float[np.ndarray, " rows"], missing: bool = False) -> _Check:
-    """Return the check that values are finite and not too large.
+def _finite_check(
+    column: str, values: Float[np.ndarray, " rows"], may_be_missing: bool = False
+) -> _Check:
+    """Return the check that the values of a column are finite and not too large.
 
     Args:
-        column: The name of their column.
-        values: The values.
-        missing: Whether values may be missing.
+        column: The name of the column.
+        values: The values, NaN where missing.
+        may_be_missing: Whether missing values are allowed.
     """
-    # False for NaN, too: comparisons with NaN are false.
-    is_allowed = np.abs(values) < MAX_ABS_VALUE
-    if missing:
+    is_allowed = np.abs(values) < MAX_ABS_VALUE  # False for NaN
+    if may_be_missing:
         is_allowed |= np.isnan(values)
     row = int(np.argmin(is_allowed))  # the first that is not allowed
     expected = f"numbers below {MAX_ABS_VALUE:g} (choose larger units)"
@@ -304,5 +321,9 @@ def _moment_checks(
         if np.shape(expected_value) == np.shape(actual):
             difference = np.abs(actual - np.asarray(expected_value))
             passed = (difference <= tolerance).all()
-        found = f"{shortened(actual)}: these are other data"
-        yield _Check(name, passed, shortened(expected_value), found)
+        yield _Check(
+            name=name,
+            passed=passed,
+            expected=shortened(expected_value),
+            actual=f"{shortened(actual)}: these are other data",
+        )

@@ -21,9 +21,9 @@ from dlmexp.data.published import size_and_rng
 FEATURES = 4
 LENGTHSCALE = 0.5
 FOURIER_FEATURES = 2000
-DEVIATION = 0.3  # of constant noise; the scale of heavy noise
-VARYING = (0.05, 0.75)  # the smallest and the largest deviation of varying noise
-DEGREES_OF_FREEDOM = 3
+NOISE_SCALE = 0.3  # the standard deviation of constant noise, and the scale of heavy noise
+VARYING_DEVIATIONS = (0.05, 0.75)  # the smallest and the largest deviation of varying noise
+DEGREES_OF_FREEDOM = 3  # of heavy noise
 NOISES = ("constant", "varying", "heavy")
 
 
@@ -37,19 +37,22 @@ def gaussian_process(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     kind = spec.options.get("noise", "constant")
     if kind not in NOISES:
         known = ", ".join(NOISES)
-        raise UserError(f"dataset.{spec.name}.options.noise={kind}: there is {known}")
+        raise UserError(f"dataset.{spec.name}.options.noise={kind}: choose one of {known}")
     rows, rng = size_and_rng(spec)
     X = rng.uniform(size=(rows, FEATURES))
-    f = _function(X, rng)
+    f = _draw_function(X, rng)
     if kind == "heavy":
-        noise = DEVIATION * rng.standard_t(DEGREES_OF_FREEDOM, rows)
+        noise = NOISE_SCALE * rng.standard_t(DEGREES_OF_FREEDOM, rows)
     else:
         noise = _deviation(kind, X) * rng.standard_normal(rows)
     return Dataset(X, f + noise)
 
 
-def _function(X: Float[np.ndarray, "N D"], rng: np.random.Generator) -> Float[np.ndarray, " N"]:
-    """Return f at the rows of X: sqrt(2 / R) sum_r w_r cos(omega_r x + b_r), w_r ~ N(0, 1)."""
+def _draw_function(
+    X: Float[np.ndarray, "N D"], rng: np.random.Generator
+) -> Float[np.ndarray, " N"]:
+    """Draw a function f, and return it at the rows of X."""
+    # f(x) = sqrt(2 / R) sum_r w_r cos(omega_r . x + b_r), w_r ~ N(0, 1), for R Fourier features
     frequencies = rng.standard_normal((FEATURES, FOURIER_FEATURES)) / LENGTHSCALE
     phases = rng.uniform(0, 2 * np.pi, FOURIER_FEATURES)
     weights = rng.standard_normal(FOURIER_FEATURES)
@@ -60,26 +63,27 @@ def _function(X: Float[np.ndarray, "N D"], rng: np.random.Generator) -> Float[np
 def _deviation(kind: str, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
     """Return the standard deviation of normal noise at the rows of X."""
     if kind == "constant":
-        return np.full(len(X), DEVIATION)
-    low, high = VARYING
+        return np.full(len(X), NOISE_SCALE)
+    low, high = VARYING_DEVIATIONS
     return low + (high - low) * X[:, 0]
 
 
 def nll_of_truth(kind: str) -> float:
     """Return the expected NLL of the true density of y given f, in the units of y.
 
-    NLLs of models are those of normalised targets. To compare with them, subtract the logarithm of
-    the standard deviation of the training targets.
+    The NLLs of models are for normalised targets. To compare with one, subtract the logarithm of
+    the standard deviation of its training targets.
     """
     if kind == "heavy":
         from scipy import stats  # takes so long to import that other runs should not wait for it
 
-        return float(stats.t.entropy(DEGREES_OF_FREEDOM) + np.log(DEVIATION))
+        return float(stats.t.entropy(DEGREES_OF_FREEDOM) + np.log(NOISE_SCALE))
     entropy = 0.5 * np.log(2 * np.pi * np.e)
     if kind == "constant":
-        return float(entropy + np.log(DEVIATION))
-    low, high = VARYING
-    # The mean of log s over s uniform on [low, high]: the antiderivative is s log s - s.
+        return float(entropy + np.log(NOISE_SCALE))
+    low, high = VARYING_DEVIATIONS
+    # The deviation s is uniform on [low, high]. The mean of log s is the integral of log s, with
+    # the antiderivative s log s - s, divided by high - low.
     difference = high * np.log(high) - low * np.log(low)
     mean_log = difference / (high - low) - 1
     return float(entropy + mean_log)

@@ -1,4 +1,4 @@
-"""DataFrames and arrays of a user, stored as tables that the command line can read, too."""
+"""A user's DataFrames and arrays, stored as files of tables that the command line can read, too."""
 
 import hashlib
 import os
@@ -17,21 +17,21 @@ from dlmexp.common.atomic import path_inside, write_atomically
 from dlmexp.common.errors import UserError
 
 MEMORY_FOLDER = "tables"
-"""The folder of such tables, inside the results folder."""
+"""The folder of these files, inside the results folder."""
 MEMORY_TABLE = re.compile(r"(.+)-[0-9a-f]{16}\.parquet")
-"""The name of such a file: the name of the table, and the start of its content's checksum."""
+"""The name of such a file: the name of the table, and the first digits of its checksum."""
 
 
 @dataclass(frozen=True)
 class MemoryTable:
-    """A table in memory, and the file that it is to be written to.
+    """A table in memory, and the file for it.
 
     Attributes:
         content: The bytes of a Parquet file.
         path: The file to write.
         target: The column to predict.
         task: `"regression"`, `"binary"` or `"count"`.
-        name: What it is called in the results.
+        name: What the table is called in the results.
     """
 
     content: bytes
@@ -69,7 +69,7 @@ class MemoryTable:
             raise
 
     def _path_inside(self) -> Path:
-        """Return the path; raise `UserError` if a link leads out of the results folder."""
+        """Return the path; raise `OSError` if a link leads out of the results folder."""
         return path_inside(self.path.parents[1], self.path)
 
 
@@ -80,13 +80,14 @@ def memory_table(
 
     Args:
         data: A DataFrame with a column `target`, or (X, y) of shapes [rows, features] and [rows].
-        target: The column to predict. For arrays, the name that y gets; None: `y`.
+        target: The column to predict. For arrays, the name of the column for y; None: the name of a
+            Series y, else `y`.
         task: `"regression"`, `"binary"` or `"count"`.
         name: What the table is called in the results.
         results: The results folder.
 
     Raises:
-        UserError: The data are no table, or an argument is missing.
+        UserError: The data are not a table, or an argument is missing.
     """
     if task is None:
         raise UserError("data in memory needs task='regression', 'binary' or 'count'")
@@ -104,7 +105,7 @@ def memory_table(
     content = _parquet(frame)
     checksum = hashlib.sha256(content).hexdigest()[:16]
     path = results / MEMORY_FOLDER / f"{name}-{checksum}.parquet"
-    return MemoryTable(content, path, target, task, name)
+    return MemoryTable(content=content, path=path, target=target, task=task, name=name)
 
 
 def _frame_of_arrays(X: Any, y: Any, target: str | None) -> tuple[pd.DataFrame, str]:
@@ -117,7 +118,7 @@ def _frame_of_arrays(X: Any, y: Any, target: str | None) -> tuple[pd.DataFrame, 
             f"(X, y) have shapes {X.shape} and {y.shape}: "
             "give X [rows, features] and y [rows] or [rows, 1]"
         )
-    target = target or _name_of(y)
+    target = target or _target_name(y)
     frame = X.copy() if isinstance(X, pd.DataFrame) else pd.DataFrame(X)
     names = []
     for position, column in enumerate(frame.columns, start=1):
@@ -125,7 +126,7 @@ def _frame_of_arrays(X: Any, y: Any, target: str | None) -> tuple[pd.DataFrame, 
     frame.columns = names
     if target in frame.columns:
         raise UserError(
-            f"X has a column '{target}', as the target is called: give that another name, target="
+            f"X has a column '{target}', which is also the name of y: give y another one by target="
         )
     frame[target] = np.asarray(y)
     return frame, target
@@ -140,7 +141,7 @@ def _as_vector(y: Any) -> Any:
     return y.iloc[:, 0] if isinstance(y, pd.DataFrame) else y[:, 0]
 
 
-def _name_of(y: Any) -> str:
+def _target_name(y: Any) -> str:
     if isinstance(y, pd.Series) and y.name is not None:
         return str(y.name)
     return "y"
@@ -157,5 +158,5 @@ def _parquet(frame: pd.DataFrame) -> bytes:
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = "; ".join(map(str, error.args))
         raise UserError(
-            f"no table can hold these columns: {reason}; make each numbers, text or dates"
+            f"a table can't hold these columns: {reason}; give columns of numbers, text or dates"
         ) from None

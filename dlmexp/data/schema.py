@@ -1,7 +1,7 @@
 """The schema of a user's table: what its columns are, and how they become features.
 
-It is learned from training rows (`Schema.fit`), saved with the model, and turns every table into
-features (`Schema.encode`): training rows, test rows, and rows to predict on, in files or in memory.
+`Schema.fit` learns it from training rows, and it is saved with the model. `Schema.encode` turns
+every table into features: training rows, test rows, and rows to predict on, in files or in memory.
 """
 
 from collections.abc import Collection, Sequence
@@ -42,33 +42,34 @@ from dlmexp.data.written import (
 )
 
 MISSING_LEVEL = "(missing)"
-"""The level of missing values under `csv.missing=level`."""
+"""The level that missing values of a category have with `csv.missing=level`."""
 TIME_OF_DAY = "time"
 """The `Column.format` of columns of times of day."""
 OTHER_LEVEL = "(other)"
-"""The name of the last indicator of a category, which is 1 for values that no training row has."""
+"""The name of the last indicator of a category, which is 1 for levels that no training row has."""
 
 Unseen = Literal["error", "base"]
-"""How a level is treated that training did not have.
+"""How to treat a row with a level that no training row had.
 
-error: the row has no prediction; base: it is predicted from the other columns."""
+error: the row has a problem, and no prediction; base: it is predicted from the other columns."""
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     """A column of numbers, of dates (as days since 1970), or a category.
 
-    A category with K levels becomes K + 1 indicators, of which exactly one is 1: that of the level,
-    or the last one if the level is not known. The kernel makes any two levels equally distant
-    (`dlmexp.core.gp.mixed_kernels`). In models of version 0.3 and earlier, a category becomes K - 1
-    features, which are all zero for the first level ("dummies").
+    A category with K levels becomes K + 1 features, its indicators. Exactly one of them is 1: the
+    indicator of the row's level, or the last one if no training row had this level. The kernel
+    makes any two levels equally distant (`dlmexp.core.gp.mixed_kernels`). In models of version 0.3
+    and earlier, a category becomes K - 1 features, which are all zero for the first level
+    ("dummies").
 
     Attributes:
         name: The name in the table.
         kind: What the column is.
-        levels: The values of a category in training rows, as text, in order.
+        levels: The distinct values of a category in training rows, as text, sorted.
         of: The kind of a category's values in the table.
-        format: How dates are written if not as 2020-12-31; `TIME_OF_DAY` if they are times of day,
-            which become hours.
+        format: How dates are written, None for 2020-12-31; `TIME_OF_DAY` for a column of times of
+            day, which become hours.
         encoding: How a category becomes features.
     """
 
@@ -81,7 +82,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def has_indicators(self) -> bool:
-        """Whether the column is a category that becomes indicators."""
+        """Whether the column is a category whose features are indicators."""
         return self.kind == "category" and self.encoding == "indicators"
 
     @property
@@ -100,7 +101,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.kind == "date":
             return f"date as {self.format}" if self.format else "date"
         description = f"category of {counted(len(self.levels), 'level')}"
-        has_base_level = self.levels and not self.has_indicators
+        has_base_level = self.levels and not self.has_indicators  # all dummies are 0 for the base
         return f"{description}, base '{self.levels[0]}'" if has_base_level else description
 
     @property
@@ -112,14 +113,15 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The target, the columns that become features, and how files with them are read.
+    """The target, the columns that become features, and how to read files with these columns.
 
     Attributes:
         target: The name of the target.
         columns: The columns that become features, in the order of training.
         labels: The labels of a binary target for the classes 0 and 1.
-        fill: Whether missing values are allowed: the mean of the training rows replaces numbers.
-        sep: The separator of columns in a text file. None: the ending of its name decides.
+        fill: Whether missing values are allowed. The mean of the training rows replaces a missing
+            number; a missing category counts as a level that no training row has.
+        sep: The separator of columns in a text file. None: the ending of the file's name decides.
         na: Texts that mark missing values, besides the usual ones.
         log: Whether the model predicts the logarithm of the target.
         decimal: The decimal mark of numbers that are text.
@@ -141,7 +143,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return a schema of columns of numbers and the target y.
 
         Args:
-            features: The names of the columns, or their number if they are called x1, x2, ...
+            features: The names of the columns, or their number; then they are called x1, x2, ...
             task: regression, binary or count.
         """
         if isinstance(features, int):
@@ -153,7 +155,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
     def fit(
         cls, values: Values, features: Sequence[str], task: str, options: CsvConfig
     ) -> tuple["Schema", Values]:
-        """Learn the schema of training rows. It reports no problems; `table_checks` does.
+        """Learn the schema of training rows; `table_checks` reports the problems of a table.
 
         Args:
             values: The columns of the training rows.
@@ -162,15 +164,15 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
             options: The settings `csv.*`.
 
         Returns:
-            The schema, and the columns in which texts are parsed: dates as datetime64, amounts of
-            money as numbers.
+            The schema, and the columns after parsing: texts that are dates or numbers have become
+            datetime64 or float64.
         """
         target = str(options.target)
-        # The labels of classes, and categories, stay text even if they look like numbers.
-        not_parsed = set(options.categories)
+        # Categories, and the labels of a binary target, stay text even if they look like numbers.
+        never_numbers = set(options.categories)
         if task == "binary":
-            not_parsed.add(target)
-        values, formats = _parsed_columns(values, options, not_parsed)
+            never_numbers.add(target)
+        values, formats = _parsed_columns(values, options, never_numbers)
         columns = [_column(name, values[name], formats.get(name), options) for name in features]
         labels = _labels(values[target], options.positive) if task == "binary" else None
         schema = cls(
@@ -196,15 +198,16 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def columns_of_features(self) -> tuple[Column, ...]:
-        """The columns in the order of their features: those with indicators last, for the kernel.
+        """The columns in the order of their features: columns with indicators are last.
 
-        The order of `columns` itself is that of arrays which users give in place of tables.
+        The kernel needs this order. An array that a user gives in place of a table has the order of
+        `columns`.
         """
         return tuple(sorted(self.columns, key=lambda column: column.has_indicators))
 
     @property
     def categories(self) -> tuple[int, ...]:
-        """The number of indicators of each category; indicators are the last features."""
+        """The number of indicators of each category. Indicators are the last features."""
         with_indicators = [column for column in self.columns_of_features if column.has_indicators]
         return tuple(len(column.features) for column in with_indicators)
 
@@ -216,18 +219,19 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         A missing category has the indicator of unknown levels.
 
         Args:
-            rows: An Arrow table, a DataFrame or `Values` that has the columns of the schema in any
-                order, and maybe others, which are ignored; or an array that has exactly the columns
-                of the schema in their order.
+            rows: An Arrow table, a DataFrame or `Values` with the columns of the schema in any
+                order; other columns are ignored. Or an array with exactly the columns of the
+                schema, in their order.
             first: The number of the first row, for messages.
             source: What the rows are called in messages.
-            unseen: How a level is treated that training did not have.
+            unseen: How to treat a row with a level that no training row had.
 
         Raises:
             UserError: a value cannot be encoded; the message names its row and column.
         """
         encoded = self.encode_rows(rows, source, unseen)
-        for row, problem in encoded.problems.items():
+        if encoded.problems:
+            row, problem = next(iter(encoded.problems.items()))
             raise UserError(f"{source}: row {first + row}, {problem}")
         return encoded.X
 
@@ -237,17 +241,16 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the features of the rows that can be encoded, and the problems of other rows.
 
         Args:
-            rows: As for `encode`.
+            rows: A table, or an array, in one of the forms that `encode` accepts.
             source: What the rows are called in messages.
-            unseen: As for `encode`.
-            fill: Whether to allow missing values even if the schema does not: a number is replaced
-                by the mean of the training rows, a category by that of unknown levels.
+            unseen: How to treat a row with a level that no training row had.
+            fill: Whether to allow missing values even if `Schema.fill` is false.
 
         Raises:
             UserError: a column is missing, or of another kind than in training.
         """
         values = rows if isinstance(rows, dict) else self._values(rows, source)
-        rules = _ValueRules(self.fill or fill, unseen, self.decimal)
+        rules = _ValueRules(fill=self.fill or fill, unseen=unseen, decimal=self.decimal)
         problems: dict[int, str] = {}
         features = []
         for column in self.columns_of_features:
@@ -262,13 +265,13 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
     def encode_target(self, values: np.ndarray) -> Float[np.ndarray, " N"]:
         """Return targets for training: numbers, their logarithms, or 0 and 1 for the labels."""
         if self.labels is not None:
-            _, label_of_1 = map(str, self.labels)
-            is_1 = as_text(values) == label_of_1
-            return is_1.astype(np.float64)
+            _, positive_label = map(str, self.labels)
+            is_positive = as_text(values) == positive_label
+            return is_positive.astype(np.float64)
         return np.log(values) if self.log else values
 
     def check_columns(self, names: Sequence[str], source: str) -> None:
-        """Raise UserError if a column of the schema is missing in a table, or is there twice.
+        """Raise UserError if a column of the schema is missing in a table, or occurs twice.
 
         Args:
             names: The columns of the table.
@@ -278,6 +281,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         absent = [name for name in wanted if name not in names]
         if absent:
             listed = shortened("', '".join(absent))
+            # If no name is close, `nearest` says "valid: a, b"; here it is "it has a, b".
             advice = nearest(absent[0], list(names)).replace("valid:", "it has")
             raise UserError(f"{source} has no column '{listed}', which the model needs: {advice}")
         duplicates = [name for name in wanted if list(names).count(name) > 1]
@@ -301,7 +305,11 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         return values
 
     def _array_as_frame(self, rows: Any, source: str) -> pd.DataFrame:
-        """Return an array whose columns are those of the schema as a DataFrame."""
+        """Return an array with the columns of the schema as a DataFrame.
+
+        Raises:
+            UserError: the array does not have as many columns as the schema.
+        """
         names = [column.name for column in self.columns]
         array = np.asarray(rows)
         if array.ndim == 2 and array.shape[1] == len(names):
@@ -325,7 +333,7 @@ def _column(name: str, values: np.ndarray, format: str | None, options: CsvConfi
     Args:
         name: Its name.
         values: Its values, parsed.
-        format: How dates or times of day are written in it.
+        format: How dates in it are written, or `TIME_OF_DAY` (`Column.format`).
         options: The settings `csv.*`.
     """
     kind = value_kind(values)
@@ -336,37 +344,37 @@ def _column(name: str, values: np.ndarray, format: str | None, options: CsvConfi
 
 
 def _parsed_columns(
-    values: Values, options: CsvConfig, not_parsed: Collection[str]
+    values: Values, options: CsvConfig, never_numbers: Collection[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, str | None]]:
-    """Return the columns, with texts parsed if all of a column are dates, times or numbers.
+    """Return the columns; a column of text is parsed if all texts are dates, times or numbers.
 
     Args:
         values: The columns.
         options: The settings `csv.*`.
-        not_parsed: Columns whose texts may be dates, but no numbers or times of day.
+        never_numbers: Columns that are parsed only as dates, not as numbers or times of day.
 
     Returns:
-        The columns, and by name the format of their dates or times of day.
+        The columns, and for each parsed one its `Column.format`.
     """
     parsed = dict(values)
     formats: dict[str, str | None] = {}
     for name, column in values.items():
         if value_kind(column) != "text":
             continue
-        result = _as_dates(column, options.date_format)
-        if result is None and name not in not_parsed:
-            result = _as_numbers(column, options.decimal)
-        if result is not None:
-            parsed[name], formats[name] = result
+        values_and_format = _as_dates(column, options.date_format)
+        if values_and_format is None and name not in never_numbers:
+            values_and_format = _as_numbers(column, options.decimal)
+        if values_and_format is not None:
+            parsed[name], formats[name] = values_and_format
     return parsed, formats
 
 
 def _as_dates(texts: np.ndarray, date_format: str | None) -> tuple[np.ndarray, str | None] | None:
-    """Return texts as dates, and their format; None if they are no dates, or may be several."""
-    candidates = [None] if date_format is None else [None, date_format]
-    likely = date_formats(texts)
-    if len(likely) == 1:
-        candidates += likely
+    """Return texts as dates, and their format; None if they are not dates, or are ambiguous."""
+    candidates = [None] if date_format is None else [None, date_format]  # None is 2020-12-31
+    fitting_formats = date_formats(texts)
+    if len(fitting_formats) == 1:
+        candidates += fitting_formats
     for format in candidates:
         dates = parse_dates(texts, format)
         if dates is not None:
@@ -375,10 +383,11 @@ def _as_dates(texts: np.ndarray, date_format: str | None) -> tuple[np.ndarray, s
 
 
 def _as_numbers(texts: np.ndarray, decimal: str | None) -> tuple[np.ndarray, str | None] | None:
-    """Return texts as numbers, or as times of day, with their format; None if they are neither.
+    """Return texts as times of day or as numbers, and their format; None if they are neither.
 
-    Texts that are all plain numbers are not parsed. They come from tables with types, such as
-    Parquet files, whose author may have stored numbers as text for a reason.
+    It is also None if all texts are plain numbers. The reader of text files turns these into
+    numbers, so the column is from a table with types, such as a Parquet file, and its author may
+    have stored numbers as text for a reason.
     """
     times = parse_times(texts)
     if times is not None:
@@ -392,7 +401,7 @@ def _as_numbers(texts: np.ndarray, decimal: str | None) -> tuple[np.ndarray, str
 
 
 def _are_plain_numbers(texts: list[str], decimal: str | None) -> bool:
-    """Return whether all texts are numbers that cannot be misread; True if there are none."""
+    """Return whether all texts are numbers that cannot be misread; True without any text."""
     if decimal == "comma" and any("." in text for text in texts):
         return False  # a point separates thousands
     return match_all(PLAIN, texts)
@@ -403,10 +412,10 @@ def _labels(target: np.ndarray, positive: str | None) -> tuple[Label, Label] | N
 
     Args:
         target: The values.
-        positive: The label for 1; None: the second in order.
+        positive: The label for 1; None: the second one in the order of numbers or letters.
 
     Raises:
-        UserError: there is no such label.
+        UserError: `positive` is neither of the two labels.
     """
     known = target[~pd.isna(target)]
     classes = as_text(np.unique(known))
@@ -421,11 +430,12 @@ def _labels(target: np.ndarray, positive: str | None) -> tuple[Label, Label] | N
 
 
 def _levels(values: np.ndarray, options: CsvConfig) -> tuple[str, ...]:
-    """Return the levels of a category, in order."""
+    """Return the levels of a category, sorted; the level of missing values, if any, is last."""
     texts = as_text(values)
-    missing = pd.isna(texts)
-    levels = np.unique(texts[~missing]).tolist()
-    if options.missing == "level" and missing.any() and MISSING_LEVEL not in levels:
+    is_missing = pd.isna(texts)
+    levels = np.unique(texts[~is_missing]).tolist()
+    has_missing_level = options.missing == "level" and is_missing.any()
+    if has_missing_level and MISSING_LEVEL not in levels:
         levels.append(MISSING_LEVEL)
     return tuple(levels)
 
@@ -436,8 +446,9 @@ class EncodedRows:
 
     Attributes:
         X: The features. Those of rows with a problem have no meaning.
-        problems: The first problem of each row that has one, with its column, by the number of the
-            row, counted from 0. They are in the order in which they were found.
+        problems: The problems by the number of their row, counted from 0. A row has at most one
+            problem, with the name of the column. They are in the order in which they were found,
+            column by column.
     """
 
     X: Float[np.ndarray, "N D"]
@@ -446,7 +457,7 @@ class EncodedRows:
 
 @dataclass(frozen=True)
 class _Location:
-    """The source and the column of values, and the problems found so far, by row."""
+    """The source and the column of values, and all problems so far, by row."""
 
     source: str
     column: str
@@ -463,7 +474,7 @@ class _ValueRules:
 
     Attributes:
         fill: Whether values may be missing.
-        unseen: How a level is treated that training did not have.
+        unseen: How to treat a row with a level that no training row had.
         decimal: The decimal mark of numbers that are text.
     """
 
@@ -479,35 +490,34 @@ def _encoded(
 
     Args:
         column: The column in training.
-        values: Its values. Text is parsed if training had numbers or dates.
+        values: The values to encode. Text is parsed if training had numbers or dates.
         rules: Which values are allowed.
-        location: Where the values come from.
+        location: Where the values come from; problems are reported to it.
     """
-    values = _of_trained_kind(column, values, rules.decimal, location)
-    missing = pd.isna(values)
+    values = _parse_as_in_training(column, values, rules.decimal, location)
+    is_missing = pd.isna(values)
     may_be_missing = rules.fill or MISSING_LEVEL in column.levels
-    if missing.any() and not may_be_missing:
-        for row in np.flatnonzero(missing):
+    if not may_be_missing:
+        for row in np.flatnonzero(is_missing):
             location.report(row, "the value is missing; fill it in")
     if column.kind == "category":
         codes = _level_codes(column, values, location, rules.unseen)
-        encode = _indicators if column.has_indicators else _dummies
-        return encode(column, codes)
+        return _indicators(column, codes) if column.has_indicators else _dummies(column, codes)
     numbers = as_numbers(values)
     for row in np.flatnonzero(np.isinf(numbers)):
         location.report(row, "the value is infinite")
     return numbers[:, None]
 
 
-def _of_trained_kind(
+def _parse_as_in_training(
     column: Column, values: np.ndarray, decimal: Decimal, location: _Location
 ) -> np.ndarray:
-    """Return values of the kind that the model was trained on; text is parsed.
+    """Return values of the kind that the column had in training; text is parsed.
 
-    A text that cannot be parsed is reported, and returned as missing.
+    A text that cannot be parsed is reported, and becomes a missing value.
 
     Raises:
-        UserError: the values are of another kind.
+        UserError: the values are of another kind, and not text.
     """
     if pd.isna(values).all():
         return np.full(len(values), np.nan)
@@ -521,13 +531,13 @@ def _of_trained_kind(
     parsed = _parsed(column, values, decimal)
     if parsed is not None:
         return parsed
-    unparsable = _unparsable(column, values, decimal)
+    is_unparsable = _is_unparsable(column, values, decimal)
     expected = _expected_value(column)
-    for row in np.flatnonzero(unparsable):
-        location.report(row, f"'{values[row]}' is not {expected}, as others are")
-    parsable = values.astype(object)
-    parsable[unparsable] = None
-    parsed = _parsed(column, parsable, decimal)
+    for row in np.flatnonzero(is_unparsable):
+        location.report(row, f"'{values[row]}' is not {expected}, as in training")
+    parsable_texts = values.astype(object)
+    parsable_texts[is_unparsable] = None
+    parsed = _parsed(column, parsable_texts, decimal)
     return np.full(len(values), np.nan) if parsed is None else parsed
 
 
@@ -539,7 +549,7 @@ def _expected_value(column: Column) -> str:
 
 
 def _parsed(column: Column, texts: np.ndarray, decimal: Decimal) -> np.ndarray | None:
-    """Return texts as the numbers or dates that the column had in training, or None."""
+    """Return texts as numbers or dates, whichever the column had in training; None if one fails."""
     if column.kind == "number" and column.format == TIME_OF_DAY:
         return parse_times(texts)
     if column.value_kind == "numbers":
@@ -547,21 +557,22 @@ def _parsed(column: Column, texts: np.ndarray, decimal: Decimal) -> np.ndarray |
     return parse_dates(texts, column.format)
 
 
-def _unparsable(column: Column, texts: np.ndarray, decimal: Decimal) -> Bool[np.ndarray, " N"]:
+def _is_unparsable(column: Column, texts: np.ndarray, decimal: Decimal) -> Bool[np.ndarray, " N"]:
     """Return which rows prevent a column of texts from being parsed.
 
-    A text may parse by itself, but not together with others: a time with an offset among those
-    without, or `true` among numbers. So each text is tried together with the first that parses.
+    A text may be parsable by itself, but not together with other texts: a time with an offset among
+    times without, or `true` among numbers. So each text is tried together with the first text that
+    is parsable by itself.
     """
-    known = distinct(texts)
-    first_sound = next((text for text in known if _parses(column, [text], decimal)), None)
-    if first_sound is None:
+    candidates = distinct(texts)
+    first = next((text for text in candidates if _can_parse(column, [text], decimal)), None)
+    if first is None:
         return ~pd.isna(texts)
-    sound = {text for text in known if _parses(column, [first_sound, text], decimal)}
-    return ~pd.isna(texts) & ~pd.Series(texts, dtype=object).isin(sound).to_numpy()
+    parsable = {text for text in candidates if _can_parse(column, [first, text], decimal)}
+    return ~pd.isna(texts) & ~pd.Series(texts, dtype=object).isin(parsable).to_numpy()
 
 
-def _parses(column: Column, texts: list[str], decimal: Decimal) -> bool:
+def _can_parse(column: Column, texts: list[str], decimal: Decimal) -> bool:
     return _parsed(column, np.array(texts, dtype=object), decimal) is not None
 
 
@@ -572,17 +583,17 @@ def _level_codes(
     texts = as_text(values)
     if MISSING_LEVEL in column.levels:
         texts = np.where(pd.isna(values), MISSING_LEVEL, texts)
-    missing = pd.isna(texts)
+    is_missing = pd.isna(texts)
     levels = pd.Index(column.levels, dtype=object)
-    codes = levels.get_indexer(pd.Index(texts, dtype=object))
-    unknown = (codes < 0) & ~missing
+    codes = levels.get_indexer(pd.Index(texts, dtype=object))  # -1 for texts that are not a level
+    is_unknown = (codes < 0) & ~is_missing
     may_be_unknown = unseen == "base" and column.has_indicators
     if not may_be_unknown:
         listed = shortened(", ".join(column.levels))
-        for row in np.flatnonzero(unknown):
+        for row in np.flatnonzero(is_unknown):
             problem = f"'{texts[row]}' is not a value that the model was trained on"
             location.report(row, f"{problem}; there were {listed}")
-    return np.where(unknown, len(column.levels), codes)
+    return np.where(is_unknown, len(column.levels), codes)
 
 
 def _indicators(column: Column, codes: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N k"]:

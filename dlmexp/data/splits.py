@@ -1,8 +1,8 @@
 """Training, validation and test rows, and their normalisation.
 
-The rows are permuted once per seed and cut into test rows, validation rows and a training pool. A
+For each seed, the rows are permuted and cut into test rows, validation rows and a training pool. A
 training set of n rows is the first n rows of the pool. So smaller training sets are parts of larger
-ones, and test and validation rows depend on the seed alone.
+ones, and test and validation rows do not depend on n.
 """
 
 import re
@@ -21,20 +21,20 @@ SPLIT_VERSION = 1
 """Part of the key of every cell. Increase it if a change moves a row to another part of a split, or
 changes a value."""
 MINIMUM_ROWS = 20
-VALIDATION = {
+VALIDATION_PERCENT = {
     "regression": Fraction(8),
     "counts": Fraction(10),
     "airline": Fraction(0),
     "tenth": Fraction(10),
     "published": Fraction(10),
 }
-"""Validation rows in per cent, by kind of split: of all rows, or, for the kinds in `TENTH`, of all
-rows but test rows."""
+"""Validation rows in per cent, by kind of split: of all rows, or of all rows but test rows for the
+kinds in `TENTH_KINDS`."""
 POOL_PERCENT = Fraction(67)
 """Training pool of a regression split, in per cent of all rows."""
 MAX_TEST_ROWS = {"counts": 1000, "airline": 100_000}
 """The largest number of test rows, by kind of split."""
-TENTH = ("tenth", "published")
+TENTH_KINDS = ("tenth", "published")
 """Kinds of split with 10 % test rows, and 10 % of the other rows for validation."""
 TENTH_PERCENT = Fraction(10)
 SIZE = re.compile(r"\d{1,15}|\d{1,3}(\.\d{1,15})?%", re.ASCII)
@@ -54,8 +54,9 @@ class Arrangement:
         test: The number of the user's own test rows, which are the last rows of the dataset.
         published: The test rows of every published split. Repetition k uses split k.
         tag: Selects the random stream that orders the rows; None: the stream of the seed alone.
-        test_share: The share of the rows that are test rows; None: as the kind of split has it.
-        validation_share: The same for validation rows.
+        test_share: The share of the rows that are test rows; None: the kind of split decides.
+        validation_share: The share of the rows that are for validation; None: the kind of split
+            decides.
     """
 
     kind: Literal["random", "time", "group", "published"] = "random"
@@ -70,7 +71,7 @@ class Arrangement:
     @property
     def label(self) -> str:
         """The part of a cell's key that depends on the arrangement."""
-        # Published splits are a kind of split, which the key has already.
+        # The key has the kind of split already, and "published" is one.
         kind = "" if self.kind in ("random", "published") else f"-{self.kind}"
         test = f"-test{self.test}" if self.test else ""
         return kind + test
@@ -91,19 +92,22 @@ class Arrangement:
             test = max(1, round(self.test_share * rows))
         if self.validation_share is not None:
             validation = max(1, round(self.validation_share * rows))
-        train = rows - validation - (0 if self.test else test)
+        train = rows - validation
+        if not self.test:  # test rows are among these rows
+            train -= test
         if train < MINIMUM_ROWS:
-            left = counted(max(train, 0), "row")
+            remaining = counted(max(train, 0), "row")
             raise UserError(
-                f"csv.test_size and csv.validation_size leave {left} for training: "
+                f"csv.test_size and csv.validation_size leave {remaining} for training: "
                 f"at least {MINIMUM_ROWS} are needed"
             )
-        return SplitSizes(train, validation, test)
+        return SplitSizes(train=train, validation=validation, test=test)
 
     def parts(self, order: Int[np.ndarray, " R"], pool: int, validation: int) -> "Split":
-        """Return a split in which no group is in two parts; test rows are those that remain.
+        """Return a split in which no group is in two parts.
 
-        Rows of a group that would be in two parts are used in the first one only.
+        The rows, sorted by group, are cut into pool, validation rows and test rows. If a cut goes
+        through a group, the rows after the cut are in no part.
 
         Args:
             order: The rows that are not the user's own test rows, in a random order.
@@ -111,7 +115,7 @@ class Arrangement:
             validation: The number of rows for validation.
 
         Raises:
-            UserError: groups are too few or too large.
+            UserError: there are too few groups, or too large ones, for these sizes.
         """
         rows, groups = self._sorted_groups(order)
         validation_start = _next_group(groups, pool)
@@ -122,17 +126,20 @@ class Arrangement:
             validation=rows[validation_start:validation_end],
             test=rows[test_start:],
         )
-        too_few = len(parts.train) < pool or len(parts.validation) < validation
-        if too_few or (not self.test and not len(parts.test)):
-            count = f"its {len(np.unique(self._by))} groups are too few or too large"
-            problem = f"{count} for validation and test rows in others"
-            advice = "use csv.split=random without csv.by, or a finer column"
-            raise UserError(f"csv.by={self.column}: {problem}: {advice}")
+        lacks_rows = len(parts.train) < pool or len(parts.validation) < validation
+        lacks_test_rows = len(parts.test) == 0 and self.test == 0
+        if lacks_rows or lacks_test_rows:
+            n_groups = len(np.unique(self._by))
+            raise UserError(
+                f"csv.by={self.column}: its {n_groups} groups are too few or too large to keep "
+                "validation and test rows in groups of their own: use csv.split=random without "
+                "csv.by, or a finer column"
+            )
         return parts
 
     @property
     def _by(self) -> Float[np.ndarray, " N"]:
-        """The column `by` of a division by time or group."""
+        """The column `by`, which a division by time or group always has."""
         assert self.by is not None
         return self.by
 
@@ -146,7 +153,7 @@ class Arrangement:
         if self.kind == "time":
             times = self._by[: len(order)]
             return np.argsort(times, kind="stable"), np.arange(len(order))
-        # Number the groups by their first row in the random order, so that their order is random.
+        # A group comes as early as its first row in the random order: so their order is random.
         _, first_rows, codes = np.unique(self._by[order], return_index=True, return_inverse=True)
         rank_of_group = np.argsort(np.argsort(first_rows))
         groups = rank_of_group[codes]
@@ -165,9 +172,9 @@ RANDOM = Arrangement()
 
 
 class Split(NamedTuple):
-    """Row numbers into the dataset; the three parts are disjoint."""
+    """The rows of the three parts of a dataset, as numbers of rows; no row is in two parts."""
 
-    train: Int[np.ndarray, " P"]  # the pool: a training set of n rows has its first n rows
+    train: Int[np.ndarray, " P"]  # the pool; a training set of n rows is its first n rows
     validation: Int[np.ndarray, " V"]
     test: Int[np.ndarray, " T"]
 
@@ -182,7 +189,7 @@ class SplitSizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Normalisation:
-    """`normalised = (raw - mean) / std` of every column.
+    """The linear map of every column: `normalised = (raw - mean) / std`.
 
     A constant column has std 1 and becomes 0 everywhere. A missing value (NaN) also becomes 0,
     which is the mean of the training rows in which it is known.
@@ -205,7 +212,8 @@ class Normalisation:
 class Prepared:
     """Normalised data to train and evaluate a cell.
 
-    Targets in their own units are `y * y_std + y_mean`. `features` normalises further inputs.
+    Targets in their original units are `y * y_std + y_mean`. `features` is the normalisation of the
+    inputs, also for further rows.
     """
 
     X_train: Float[np.ndarray, "n D"]
@@ -220,7 +228,10 @@ class Prepared:
 
 
 def permutation(n_rows: int, seed: int, tag: int | None = None) -> Int[np.ndarray, " N"]:
-    """Return the order that sorts `n_rows` raw 64-bit integers of PCG64(seed), or of a tag."""
+    """Return a permutation of the rows: the order that sorts 64-bit random integers.
+
+    The integers are the raw output of PCG64(seed), or of the stream that `tag` selects.
+    """
     return row_order(n_rows, seed, tag)
 
 
@@ -237,13 +248,17 @@ def split(
         n_rows: The number of rows.
         kind: The kind of split, which decides the sizes of the parts (`split_sizes`).
         seed: The seed of the permutation of the rows.
-        test_cap: The largest number of test rows; the others are in no part.
-        arrangement: Which rows are in a part. A division by group may have fewer test rows. With
-            test rows of the user's own, all other rows are for the pool and validation.
+        test_cap: The largest number of test rows; further ones are in no part.
+        arrangement: How a user wants the rows divided. A division by group may have fewer test
+            rows. If the user has separate test rows, all other rows are for pool and validation.
     """
     if arrangement.published is not None:
         return published_split(
-            arrangement.published, seed, test_cap, arrangement.by, arrangement.tag
+            arrangement.published,
+            seed,
+            test_cap=test_cap,
+            groups=arrangement.by,
+            tag=arrangement.tag,
         )
     if kind == "published":
         raise UserError("split=published: this dataset has no published splits; use split=tenth")
@@ -251,15 +266,16 @@ def split(
     sizes = arrangement.sizes(n_rows, kind)
     order = permutation(rows, seed, arrangement.tag)
     if arrangement.by is None:
-        held_out = rows - sizes.train
-        test, validation, pool = np.split(order, [held_out - sizes.validation, held_out])
+        pool_start = rows - sizes.train
+        validation_start = pool_start - sizes.validation
+        test, validation, pool = np.split(order, [validation_start, pool_start])
     else:
         pool, validation, test = arrangement.parts(order, sizes.train, sizes.validation)
-        # A training set is the first rows of the pool, and has to be a random part of it.
+        # The first n rows of the pool are a training set, which has to be a random part of it.
         pool = pool[permutation(sizes.train, seed, arrangement.tag)]
     if arrangement.test:
         test = np.arange(rows, n_rows)
-    return Split(pool, validation, test[:test_cap])
+    return Split(train=pool, validation=validation, test=test[:test_cap])
 
 
 def published_split(
@@ -272,15 +288,16 @@ def published_split(
     """Return published split number `seed`, its training rows divided into validation and pool.
 
     Test rows are in the order of the file. Training rows are permuted by the seed: the first tenth
-    is for validation, the others are the pool. Published splits often differ by a single row. So
-    that repetitions can be compared, all have as many training rows as the split with the fewest.
+    is for validation, the others are the pool. The sizes of published splits often differ by a
+    single row. So that repetitions can be compared, all use as many training rows as the split with
+    the fewest.
 
     Args:
         is_test: The test rows of every split.
         seed: The number of the split.
-        test_cap: The largest number of test rows; the others are in no part.
-        groups: The number of the group of every row, if no group may be in two parts.
-        tag: The tag of the random stream that orders the training rows.
+        test_cap: The largest number of test rows; further ones are in no part.
+        groups: The number of every row's group, if no group may be in two parts; else None.
+        tag: Selects the random stream that orders the training rows (`Arrangement`).
 
     Raises:
         UserError: there is no such split, or it has too few rows.
@@ -296,12 +313,13 @@ def published_split(
         )
     train = np.flatnonzero(~is_test[seed])
     order = train[permutation(len(train), seed, tag)][:n_train]
-    n_validation = _percent(n_train, VALIDATION["published"])
+    n_validation = _percent(n_train, VALIDATION_PERCENT["published"])
     if groups is None:
         validation, pool = np.split(order, [n_validation])
     else:
         validation, pool = _grouped_parts(groups, order, n_validation, tag)
-    return Split(pool, validation, np.flatnonzero(is_test[seed])[:test_cap])
+    test = np.flatnonzero(is_test[seed])
+    return Split(train=pool, validation=validation, test=test[:test_cap])
 
 
 def _grouped_parts(
@@ -312,16 +330,16 @@ def _grouped_parts(
 ) -> tuple[Int[np.ndarray, " V"], Int[np.ndarray, " P"]]:
     """Return rows for validation and the pool, which have no group in common.
 
-    As many rows between them as the largest group has are not used, so that no group is in both
-    parts, and the sizes are the same in all repetitions.
+    Rows are sorted by group. Between validation rows and pool, as many rows as the largest group
+    has are left out. So no group is in both parts, and the sizes are the same in all repetitions.
     """
     _, sizes = np.unique(groups, return_counts=True)
-    largest = int(sizes.max())
+    largest_size = int(sizes.max())
     _, first_rows, codes = np.unique(groups[order], return_index=True, return_inverse=True)
-    # The rows of a group stand together; the order of groups is random, that of their first rows.
+    # A group comes as early as its first row in the random order: so their order is random.
     by_group = order[np.argsort(first_rows[codes], kind="stable")]
     validation = by_group[:n_validation]
-    pool = by_group[n_validation + largest :]
+    pool = by_group[n_validation + largest_size :]
     if len(pool) < MINIMUM_ROWS:
         raise UserError(
             f"the groups are too large: {counted(len(pool), 'row')} would be left for training"
@@ -332,8 +350,8 @@ def _grouped_parts(
 def folds_of_groups(groups: Int[np.ndarray, " N"], folds: int) -> Int[np.ndarray, " N"]:
     """Return the fold of every row; all rows of a group are in the same fold.
 
-    Each group is added to the fold that is smallest at that time. Groups are added by their size,
-    the largest first, groups of the same size in a random order.
+    Groups are added to folds one after the other, large groups first, groups of the same size in a
+    random order. Each is added to the fold that has the fewest rows so far.
     """
     sizes = np.bincount(groups)
     shuffled = permutation(len(sizes), 0, OWN_ROWS)
@@ -358,20 +376,20 @@ def split_sizes(
     - tenth: 10 % test rows, and 10 % of the other rows for validation.
     - published: the sizes of tenth, which published splits usually have.
 
-    Of small data, counts and airline use half of the rows that are not for validation as test rows.
-    A division by group may have fewer test rows.
+    If a dataset is small, counts and airline have as many test rows as pool rows. A division by
+    group may have fewer test rows.
 
     Args:
-        n_rows: Rows of the dataset, a user's own test rows included.
-        kind: Kind of the split: regression, counts, airline, tenth or published.
-        test_cap: The largest number of test rows (song: 10 000); the others are in no part.
-        user_test_rows: Number of the user's own test rows (`Arrangement.test`).
+        n_rows: The number of rows of the dataset, a user's own test rows included.
+        kind: The kind of split: regression, counts, airline, tenth or published.
+        test_cap: The largest number of test rows (song: 10 000); further ones are in no part.
+        user_test_rows: The number of the user's own test rows (`Arrangement.test`).
 
     Raises:
         UserError: there is no such kind of split, or there are too few rows.
     """
-    if kind not in VALIDATION:
-        raise UserError(f"unknown split '{kind}': {nearest(kind, list(VALIDATION))}")
+    if kind not in VALIDATION_PERCENT:
+        raise UserError(f"unknown split '{kind}': {nearest(kind, list(VALIDATION_PERCENT))}")
     rows = n_rows - user_test_rows
     if rows < MINIMUM_ROWS:
         raise UserError(f"{rows} rows are too few to split: at least {MINIMUM_ROWS} are needed")
@@ -385,27 +403,27 @@ def split_sizes(
 
 
 def _sizes_of_kind(rows: int, kind: str) -> SplitSizes:
-    """Return how all rows are divided."""
-    validation = _percent(rows, VALIDATION[kind])
+    """Return how many rows the parts of a kind of split have."""
+    validation = _percent(rows, VALIDATION_PERCENT[kind])
     if kind == "regression":
         train = _percent(rows, POOL_PERCENT)
-        return SplitSizes(train, validation, rows - validation - train)
-    if kind in TENTH:
+        return SplitSizes(train=train, validation=validation, test=rows - validation - train)
+    if kind in TENTH_KINDS:
         test = _percent(rows, TENTH_PERCENT)
-        validation = _percent(rows - test, VALIDATION[kind])
+        validation = _percent(rows - test, VALIDATION_PERCENT[kind])
     else:
         test = min(MAX_TEST_ROWS[kind], (rows - validation) // 2)
-    return SplitSizes(rows - validation - test, validation, test)
+    return SplitSizes(train=rows - validation - test, validation=validation, test=test)
 
 
 def _sizes_with_user_test_rows(rows: int, kind: str, user_test_rows: int) -> SplitSizes:
-    """Return how rows are divided into pool and validation, if the user has test rows."""
-    percent = VALIDATION[kind]
+    """Return how many rows the parts have if the user has test rows besides these `rows`."""
+    percent = VALIDATION_PERCENT[kind]
     if kind == "regression":
         # Validation rows and pool have the usual ratio, 8 to 67.
         percent = 100 * percent / (percent + POOL_PERCENT)
     validation = _percent(rows, percent)
-    return SplitSizes(rows - validation, validation, user_test_rows)
+    return SplitSizes(train=rows - validation, validation=validation, test=user_test_rows)
 
 
 def resolve_size(size: int | str, pool: int) -> int:
@@ -414,12 +432,12 @@ def resolve_size(size: int | str, pool: int) -> int:
     Half a row rounds up: 5 % and 80 % of cadata's pool of 13829 are the paper's 691 and 11063.
 
     Args:
-        size: A number of rows, or a percentage of the pool such as '2.5%'. A number that is larger
-            than the pool means all of it.
+        size: A number of rows, or a percentage of the pool such as '2.5%'. A number above that of
+            the pool's rows stands for all of them.
         pool: The number of rows in the training pool.
 
     Raises:
-        UserError: the size is neither, or is 0 rows or more than 100 %.
+        UserError: the size is not written in one of these ways, is 0 rows or is more than 100 %.
     """
     text = str(size).strip()
     if not SIZE.fullmatch(text):
@@ -437,23 +455,23 @@ def resolve_size(size: int | str, pool: int) -> int:
 
 
 def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
-    """Return mean and standard deviation (divided by n, not n - 1) of the training rows.
+    """Return the normalisation by mean and standard deviation of the training rows.
 
-    Missing values are left out.
+    The variance is the mean square, without Bessel's correction. Missing values are left out.
     """
     if np.isnan(X).any():
         return _normalisation_by_column(X)
     mean = X.mean(axis=0)
     centred = X - mean
     std = np.sqrt(np.einsum("nd,nd->d", centred, centred) / len(X))
-    # A constant such as 0.1 may have a std above 0, because its mean has a rounding error. And the
-    # std of tiny values may be 0 by underflow.
+    # A constant column may have a std above 0, because its mean has a rounding error (as with 0.1).
+    # And a column of tiny values may have a std of 0, by underflow.
     constant = (X.max(axis=0) == X.min(axis=0)) | (std == 0.0)
     return Normalisation(mean, np.where(constant, 1.0, std), constant)
 
 
 def _normalisation_by_column(X: Float[np.ndarray, "n D"]) -> Normalisation:
-    """Return the normalisation of columns with missing values; one without values is constant."""
+    """Return the normalisation of columns with missing values; an empty column is constant."""
     columns = []
     for column in X.T:
         known = column[~np.isnan(column)]
@@ -479,7 +497,7 @@ def _without_indicators(features: Normalisation, indicators: int) -> Normalisati
 
 
 class Fold(NamedTuple):
-    """A fold of the training rows: its number, from 0, and the setting `cv` (`folds_of`)."""
+    """A fold of the training rows: its number, from 0, and the setting `cv` that defines folds."""
 
     number: int
     cv: str
@@ -495,8 +513,8 @@ def prepare(dataset: Any, spec: Any, seed: int, n: int | str, fold: Fold | None 
             the first n / 10 of them are used; pool: they are the last rows of the pool.
         seed: The seed of the repetition.
         n: The size of the training set (`resolve_size`).
-        fold: A part of the training set that is held out: it becomes the validation rows, and there
-            are no test rows.
+        fold: The part of the training set to hold out, for cross-validation. It becomes the
+            validation rows, and there are no test rows.
     """
     parts = split(len(dataset.y), spec.split, seed, spec.test_cap, dataset.arrangement)
     if spec.validation == "pool":
@@ -509,7 +527,7 @@ def prepare(dataset: Any, spec: Any, seed: int, n: int | str, fold: Fold | None 
     elif spec.validation == "tenth":
         tenth = max(1, len(train) // 10)
         validation = validation[:tenth]
-    rows = Split(train, validation, parts.test)
+    rows = Split(train=train, validation=validation, test=parts.test)
     if fold is not None:
         folds = folds_of(size, fold.cv)
         rows = Split(
@@ -522,9 +540,10 @@ def prepare(dataset: Any, spec: Any, seed: int, n: int | str, fold: Fold | None 
 
 
 def with_validation_in_pool(parts: Split) -> Split:
-    """Return the split with the rows for validation at the end of the pool."""
+    """Return the split with its validation rows moved to the end of the pool."""
     train = np.concatenate([parts.train, parts.validation])
-    return Split(train, parts.validation[:0], parts.test)
+    no_rows = parts.validation[:0]
+    return Split(train=train, validation=no_rows, test=parts.test)
 
 
 def normalise_split(
@@ -534,11 +553,11 @@ def normalise_split(
     rows: Split,
     indicators: int = 0,
 ) -> Prepared:
-    """Return the rows of a split, normalised by the training rows alone.
+    """Return the rows of a split, normalised by mean and deviation of the training rows.
 
     Features are normalised, and for regression also targets. The last `indicators` features, which
-    belong to categories, stay 0 and 1: scaled to variance 1, a rare level would be far away from
-    all others.
+    belong to categories, stay 0 and 1: scaled to variance 1, the indicator of a rare level would be
+    large, and the level far away from all others.
     """
     features = normalisation(X[rows.train])
     if indicators:
@@ -564,15 +583,16 @@ def normalise_split(
 
 
 def default_inducing_count(n_rows: int) -> int:
-    """Return the number of inducing points for `M: null`.
+    """Return the number of inducing inputs for `M: null`.
 
-    It is a hundredth of the rows, as in most of the paper's table, but from 20 to 200.
+    It is a hundredth of the rows, as for most datasets of the paper, but at least 20 and at most
+    200.
     """
     return min(max(n_rows // 100, MIN_INDUCING), MAX_INDUCING)
 
 
 def max_inducing_count(n: int) -> int:
-    """Return the number of inducing inputs for n rows of a user's own data: 200, or all rows."""
+    """Return the number of inducing inputs for n rows of a user's own data: n, but at most 200."""
     return min(MAX_INDUCING, n)
 
 

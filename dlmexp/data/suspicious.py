@@ -9,21 +9,21 @@ from jaxtyping import Float
 MARKERS = tuple(sign * (10.0**digits - 1) for sign in (-1, 1) for digits in range(1, 8))
 """-9, -99, ..., 9999999: numbers that mark missing values in old files."""
 MIN_ROWS = 20
-"""Nothing is called suspicious among fewer values."""
+"""With fewer values, none is called suspicious."""
 MIN_DISTINCT = 10
 """Columns with fewer distinct values are taken for codes, which have no outliers."""
 MAX_DEVIATIONS = 20.0
-"""A value is an outlier if it is further from the mean, in standard deviations."""
-TRIMMED = 1e-3
-"""The share of the largest, and of the smallest values that mean and deviation leave out."""
+"""A value further from the mean than this number of standard deviations is an outlier."""
+TRIMMED_SHARE = 1e-3
+"""Mean and deviation leave out this share of the smallest values, and of the largest values."""
 MAX_SHARE_OF_OUTLIERS = 0.01
-"""If a larger share of the values is far away, the distribution has heavy tails."""
+"""If more values are far from the mean, they are not outliers: the distribution has heavy tails."""
 MAX_SUMMANDS = 200
 """Tables with more columns of numbers are not searched for a sum."""
 MAX_RESIDUAL = 1e-10
-"""The largest share of the target's variance that an exact sum of columns leaves, by rounding."""
+"""An exact sum of columns leaves at most this share of the target's variance, by rounding."""
 MIN_WEIGHT = 1e-6
-"""The least that a part of a sum contributes, in standard deviations of the target."""
+"""A column whose part of a sum has a smaller deviation, relative to the target's, is left out."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,14 @@ class Marker:
 
 @dataclass(frozen=True)
 class Outlier:
-    """The outliers of a column, of which the most extreme one is described.
+    """The outliers of a column.
 
     Attributes:
         row: The row of the most extreme outlier, counted from 0.
-        value: Its value.
-        deviations: How far it is from the mean of the middle values, in their standard deviations.
-        values: All values that are outliers, without repetitions.
+        value: The most extreme outlier.
+        deviations: The distance of this outlier from the mean of the middle values, in their
+            standard deviations.
+        values: All outliers, without repetitions.
         count: The number of rows with an outlier.
     """
 
@@ -56,28 +57,28 @@ class Outlier:
 def missing_marker(values: Float[np.ndarray, " rows"]) -> Marker | None:
     """Return a number that probably stands for missing values.
 
-    It is one of `MARKERS`, and lies further from all other values than they do from each other, or
-    is the only negative one.
+    It is one of `MARKERS`. Either its distance from the other values is larger than their range, or
+    it is the only negative value.
     """
     for marker in MARKERS:
         is_marker = values == marker
-        others = values[~is_marker & np.isfinite(values)]
-        if not is_marker.any() or len(others) < MIN_ROWS:
+        other_values = values[~is_marker & np.isfinite(values)]
+        if not is_marker.any() or len(other_values) < MIN_ROWS:
             continue
-        low = others.min()
-        high = others.max()
-        gap = max(low - marker, marker - high)  # negative if the marker lies among the others
+        low = other_values.min()
+        high = other_values.max()
+        distance = max(low - marker, marker - high)  # negative if the marker lies within the range
         is_only_negative = marker < 0 <= low
-        if gap > high - low or (is_only_negative and gap > 0):
-            return Marker(marker, int(is_marker.sum()))
+        if distance > high - low or is_only_negative:
+            return Marker(value=marker, count=int(is_marker.sum()))
     return None
 
 
 def outlier(values: Float[np.ndarray, " rows"]) -> Outlier | None:
     """Return the values that are more than MAX_DEVIATIONS from the mean, if they are few.
 
-    Mean and deviation are those of the middle values: an outlier among them would make them so
-    large that it would not be found.
+    Mean and deviation are computed from the middle values. An outlier could make the deviation of
+    all values so large that the outlier itself would seem close to the mean.
     """
     known = values[np.isfinite(values)]
     if len(known) < MIN_ROWS or len(np.unique(known)) < MIN_DISTINCT:
@@ -108,14 +109,14 @@ def _deviations(
 
     Args:
         values: The values.
-        known: Those of the values that are finite.
+        known: The finite ones among the values.
 
     Returns:
         The distances; None if all middle values are the same.
     """
-    n_trimmed = max(1, round(TRIMMED * len(known)))
+    n_trimmed = max(1, round(TRIMMED_SHARE * len(known)))
     middle = np.sort(known)[n_trimmed:-n_trimmed]
-    # Values may be so large that their squares overflow: divide by the largest one.
+    # Divide by the largest value, because the squares of huge values would overflow.
     scale = np.abs(middle).max() or 1.0
     scaled = middle / scale
     spread = float(np.std(scaled))
@@ -130,7 +131,8 @@ def summands(
 ) -> dict[str, float]:
     """Return the columns of which the target is an exact weighted sum, with their weights.
 
-    It is empty if there is no such sum, or one of a single column. Rows with gaps are left out.
+    The result is empty if there is no such sum, or if the sum has a single column. Rows with
+    missing values are left out.
     """
     if not 2 <= len(columns) <= MAX_SUMMANDS:
         return {}
@@ -140,7 +142,7 @@ def summands(
     y = y[is_known]
     if len(y) < max(MIN_ROWS, 2 * X.shape[1]):
         return {}
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):  # the squares of huge values overflow
         spread = X.std(axis=0)
         y_spread = y.std()
     is_used = (spread > 0) & np.isfinite(spread)
@@ -153,7 +155,7 @@ def summands(
     is_part = np.abs(weights) > MIN_WEIGHT
     if is_part.sum() < 2:
         return {}
-    # From columns and target scaled to variance 1 back to their own units.
+    # These weights are for columns and a target of variance 1: convert them to the original units.
     weights_in_units = weights * y_spread / spread[is_used]
     return dict(zip(names[is_part].tolist(), weights_in_units[is_part].tolist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""Problems of a user's own table, and what makes results on it look better than they are.
+"""Checks of a user's own table: for errors, and for traits that make results look too good.
 
 All problems are reported at once, with the settings (`csv.*`) that remedy them. A finding that does
 not prevent training is a warning.
@@ -21,7 +21,7 @@ from dlmexp.data.schema import Column, Schema
 from dlmexp.data.suspicious import Outlier, missing_marker, outlier, summands
 from dlmexp.data.values import Values, as_numbers, value_kind
 from dlmexp.data.written import (
-    LIKE_A_DATE,
+    DATE_LIKE,
     NUMBER,
     Decimal,
     date_formats,
@@ -32,21 +32,21 @@ from dlmexp.data.written import (
 MAX_LEVELS = 100
 """A category with more levels is probably a name or a date."""
 MAX_MISSING_MARKERS = 10
-"""If more distinct texts stand among numbers, they are not markers of missing values."""
+"""If more distinct words stand among numbers, they are not taken for markers of missing values."""
 MIN_ROWS = 20
-"""With fewer rows, a column may agree with the target, and rows may repeat, by chance."""
+"""Leaks and copies of rows are not reported in smaller tables, where they occur by chance."""
 MAX_DUPLICATES = 0.1
 """A larger share of duplicate rows causes a warning."""
 EXACT_RESIDUAL = 1e-12
-"""A function that leaves less than this share of the target's variance is taken for exact."""
+"""A linear function that leaves less than this share of the target's variance is exact."""
 SMALL_RESIDUAL = 1e-3
 """If a linear function of a column leaves less than this share, the column leaks the target."""
 SHOWN_VALUES = 5
 MAX_NUMBERING = 1.5
-"""The largest ratio of the last number to the number of rows in a column that numbers the rows."""
+"""In a column that numbers the rows, the last number is at most this multiple of their count."""
 
-Settings = Mapping[str, str | list[str]]
-"""Values of `csv.*` by option."""
+CsvSettings = Mapping[str, str | list[str]]
+"""Values of settings `csv.*`, by their name without `csv.`."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,19 @@ class Finding:
     """A problem or an oddity of a table.
 
     Attributes:
-        message: What was found.
+        message: What is wrong or odd.
         remedy: The settings that remedy it; empty if no setting does.
-        is_refused: Whether the table can't be used; if not, the finding is a warning.
+        is_refused: Whether the table is refused because of it; if not, the finding is a warning.
     """
 
     message: str
-    remedy: Settings
+    remedy: CsvSettings
     is_refused: bool
 
     @property
     def warning(self) -> str:
-        """The message with the settings as a user types them."""
-        return f"{self.message}: {_typed(self.remedy)}" if self.remedy else self.message
+        """The message, followed by the settings as a user types them."""
+        return f"{self.message}: {_as_typed(self.remedy)}" if self.remedy else self.message
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class StrayWords:
 
     Attributes:
         description: A description of the column for messages.
-        words: The words; empty if all values are numbers, stored as text.
+        words: The distinct words; none if all values are numbers that are stored as text.
     """
 
     description: str
@@ -101,8 +101,8 @@ def check_table(
     """Return the warnings about a table.
 
     Args:
-        values: All of its columns, parsed.
-        schema: Its target, and the columns that become features.
+        values: All columns of the table, parsed.
+        schema: The target, and the columns that become features.
         task: regression, binary or count.
         options: The settings `csv.*`.
         file: What the table is called in messages.
@@ -117,13 +117,13 @@ def check_table(
     return [finding.warning for finding in findings]
 
 
-def _typed(settings: Settings) -> str:
+def _as_typed(settings: CsvSettings) -> str:
     """Return settings as a user types them."""
     return " ".join(csv_setting(option, value) for option, value in settings.items())
 
 
 def _problem_list(file: str, problems: Sequence[Finding], options: CsvConfig) -> str:
-    """Return a message with all problems, and the settings that remedy them together."""
+    """Return a message with all problems, followed by the settings that remedy all of them."""
     lines = [problem.message for problem in problems]
     if len(problems) > 1:
         lines.insert(0, f"{len(problems)} problems:")
@@ -133,13 +133,13 @@ def _problem_list(file: str, problems: Sequence[Finding], options: CsvConfig) ->
         return message
     all_have_remedies = all(problem.remedy for problem in problems)
     subject = "All of it" if all_have_remedies else "The others"
-    return f"{message}\n{subject}: {_typed(remedy)}"
+    return f"{message}\n{subject}: {_as_typed(remedy)}"
 
 
-def _combined_remedy(problems: Sequence[Finding], options: CsvConfig) -> Settings:
+def _combined_remedy(problems: Sequence[Finding], options: CsvConfig) -> CsvSettings:
     """Return the settings that remedy all problems.
 
-    Lists, such as `drop`, are extended: they keep the elements that the user typed.
+    Lists, such as `drop`, keep the elements that the user typed, and are extended.
     """
     combined = dict[str, Any]()
     for problem in problems:
@@ -155,12 +155,14 @@ def _combined_remedy(problems: Sequence[Finding], options: CsvConfig) -> Setting
 def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> Iterator[Finding]:
     """Yield all problems and oddities of a table."""
     if not schema.columns:
-        yield Finding(f"it has no feature besides the target '{schema.target}'", {}, True)
+        message = f"it has no feature besides the target '{schema.target}'"
+        yield Finding(message, remedy={}, is_refused=True)
     yield from _gaps(values, schema, options)
     target = values[schema.target]
     target_problem = _target_problem(target, schema, task)
     if target_problem:
-        yield Finding(f"csv.target={schema.target}{target_problem}", {}, True)
+        message = f"csv.target={schema.target}{target_problem}"
+        yield Finding(message, remedy={}, is_refused=True)
     for column in schema.columns:
         array = values[column.name]
         if column.kind == "category" and column.name not in options.categories:
@@ -176,7 +178,7 @@ def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> 
 
 
 def _odd_target(values: Values, schema: Schema, task: str, options: CsvConfig) -> Iterator[Finding]:
-    """Yield the oddities of a target that can be trained on."""
+    """Yield oddities of a target that has no problem."""
     target = values[schema.target]
     if task == "regression":
         yield from _odd_numbers(schema.target, target, options, is_target=True)
@@ -185,7 +187,7 @@ def _odd_target(values: Values, schema: Schema, task: str, options: CsvConfig) -
 
 
 def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Finding]:
-    """Yield that values are missing in columns where they are not allowed."""
+    """Yield a finding if values are missing in columns in which all values are required."""
     features = {column.name for column in schema.columns}
     # The target and the column that divides the rows must be complete. Features may have gaps if
     # the settings say how these are filled.
@@ -202,19 +204,20 @@ def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Findin
     count = f"{len(gaps)} in all"
     message = f"a value is missing in {where} ({count}); csv.missing=drop leaves rows out"
     if incomplete <= features:
-        yield Finding(f"{message}, =mean puts in the mean", {"missing": "mean"}, True)
+        message += ", =mean puts in the mean"
+        yield Finding(message, remedy={"missing": "mean"}, is_refused=True)
     else:
-        yield Finding(message, {"missing": "drop"}, True)
+        yield Finding(message, remedy={"missing": "drop"}, is_refused=True)
 
 
 def _target_problem(values: np.ndarray, schema: Schema, task: str) -> str:
-    """Return what is wrong with the target, as the end of a message; '' if nothing is."""
+    """Return what is wrong with the target, as the end of a message; '' if all is well."""
     known = values[~pd.isna(values)]
     if task == "binary":
         return _binary_target_problem(known, schema)
     if value_kind(values) != "numbers":
-        held = _what_it_holds(values, schema.decimal)
-        return f" {held}: a {task} target is a number"
+        content = _content_of_target(values, schema.decimal)
+        return f" {content}: a {task} target is a number"
     if schema.log and (values <= 0).any():
         row = int(np.argmax(values <= 0))
         value = f"it is {values[row]:g} in row {row + 1}"
@@ -224,8 +227,8 @@ def _target_problem(values: np.ndarray, schema: Schema, task: str) -> str:
     return ""
 
 
-def _what_it_holds(values: np.ndarray, decimal: Decimal) -> str:
-    """Return a clause on what a target holds in place of numbers."""
+def _content_of_target(values: np.ndarray, decimal: Decimal) -> str:
+    """Return a clause that says what a target holds in place of numbers."""
     kind = value_kind(values)
     if kind == "text" and has_doubtful_decimal(values):
         return _doubtful_numbers(values)
@@ -238,10 +241,10 @@ def _what_it_holds(values: np.ndarray, decimal: Decimal) -> str:
 
 
 def _binary_target_problem(known: np.ndarray, schema: Schema) -> str:
-    """Return that a binary target does not have two classes, or '' if it has.
+    """Return the problem that a binary target does not have two classes; '' if it has.
 
     Args:
-        known: Its values without gaps.
+        known: The values of the target that are not missing.
         schema: The schema, which has labels if there are two classes.
     """
     if schema.labels is not None:
@@ -254,32 +257,36 @@ def _binary_target_problem(known: np.ndarray, schema: Schema) -> str:
 def _odd_category(
     column: Column, values: np.ndarray, options: CsvConfig, decimal: Decimal = "point"
 ) -> Iterator[Finding]:
-    """Yield why a column of text is probably numbers, names or dates, not a category."""
+    """Yield a finding if a category is probably a column of numbers, names or dates."""
     name = column.name
     keep_as_category = f"{csv_setting('categories', [name])} takes it as it is"
     if column.of == "text" and has_doubtful_decimal(values):
-        yield Finding(f"column '{name}' {_doubtful_numbers(values)}; {keep_as_category}", {}, True)
+        message = f"column '{name}' {_doubtful_numbers(values)}; {keep_as_category}"
+        yield Finding(message, remedy={}, is_refused=True)
         return
     stray = _stray_words(values, decimal)
     if stray:
         message = f"column '{name}' {stray.description}; {keep_as_category}"
-        yield Finding(message, _remedy_for_stray_words(name, stray, options), True)
+        remedy = _remedy_for_stray_words(name, stray, options)
+        yield Finding(message, remedy, is_refused=True)
         return
     formats = date_formats(values) if column.of == "text" else []
     if len(formats) > 1:
-        typed = " or ".join(csv_setting("date_format", format) for format in formats)
-        dates = f"dates such as '{column.levels[0]}': where is the day? {typed}"
-        yield Finding(f"column '{name}' has {dates}; {keep_as_category}", {}, True)
+        choices = " or ".join(csv_setting("date_format", format) for format in formats)
+        dates = f"dates such as '{column.levels[0]}': where is the day? {choices}"
+        message = f"column '{name}' has {dates}; {keep_as_category}"
+        yield Finding(message, remedy={}, is_refused=True)
         return
     max_levels = min(MAX_LEVELS, max(2, len(values) // 10))
     if len(column.levels) > max_levels:
         message = f"{_too_many_levels(column, len(values), max_levels)}; {keep_as_category}"
-        remedy: Settings = {} if _looks_measured(values) else {"drop": [name]}
-        yield Finding(message, remedy, True)
+        # A column of numbers or dates is worth keeping: do not advise to drop it.
+        remedy = {} if _looks_measured(values) else {"drop": [name]}
+        yield Finding(message, remedy, is_refused=True)
 
 
 def _too_many_levels(column: Column, n_rows: int, max_levels: int) -> str:
-    """Return the message that a category has too many levels, which may be dates."""
+    """Return the message that a category has too many levels, and how to read them as dates."""
     example = f"'{column.levels[0][:40]}'"
     count = f"{len(column.levels)} distinct values (e.g. {example}) in {n_rows} rows"
     dates = "if these are dates, say how they are written, as in csv.date_format=%d.%m.%Y"
@@ -287,29 +294,32 @@ def _too_many_levels(column: Column, n_rows: int, max_levels: int) -> str:
 
 
 def _doubtful_numbers(values: np.ndarray) -> str:
-    """Return the clause that the decimal mark of numbers is in doubt, with the settings for it."""
+    """Return the clause that the decimal mark of numbers is in doubt, and how to name it."""
     ambiguous = [text for text in distinct(values) if re.search("[.,]", text)]
     example = ambiguous[0]
     return (
-        f"has numbers such as '{example}', which are thousands or have decimals: "
-        "csv.decimal=point (then a comma is between thousands) or csv.decimal=comma"
+        f"has numbers such as '{example}', whose mark may separate thousands or decimals: "
+        "csv.decimal=point (then a comma separates thousands) or csv.decimal=comma"
     )
 
 
 def _looks_measured(values: np.ndarray) -> bool:
-    """Return whether most texts are numbers or dates: such a column is worth keeping."""
+    """Return whether most texts are numbers or dates."""
     texts = [text for text in values if isinstance(text, str)]
     n_measured = sum(map(_is_date_or_number, texts))
     return 2 * n_measured > len(texts)
 
 
 def _is_date_or_number(text: str) -> bool:
-    patterns = (LIKE_A_DATE, *NUMBER.values())
+    patterns = (DATE_LIKE, *NUMBER.values())
     return any(pattern.fullmatch(text) for pattern in patterns)
 
 
-def _remedy_for_stray_words(name: str, stray: StrayWords, options: CsvConfig) -> Settings:
-    """Return the settings that take stray words for missing values, or the column as a category."""
+def _remedy_for_stray_words(name: str, stray: StrayWords, options: CsvConfig) -> CsvSettings:
+    """Return the settings that declare stray words to be missing values.
+
+    If there are no words, or too many, declare the column to be a category.
+    """
     if not 0 < len(stray.words) <= MAX_MISSING_MARKERS:
         return {"categories": [name]}
     if options.missing == "refuse":
@@ -340,14 +350,17 @@ def _stray_words(values: np.ndarray, decimal: Decimal = "point") -> StrayWords |
         f"its other {n_numbers} values are numbers"
     )
     if len(words) <= MAX_MISSING_MARKERS:
-        description += f"; {csv_setting('na', words)} calls that missing"
+        description += f"; {csv_setting('na', words)} makes them missing values"
     return StrayWords(description, words)
 
 
 def _leaking_column(
     column: Column, values: np.ndarray, target: np.ndarray, schema: Schema, options: CsvConfig
 ) -> Iterator[Finding]:
-    """Yield that a column gives the target away; it is refused if it is the target itself."""
+    """Yield a finding if a column gives the target away.
+
+    A column that is the target itself is refused, unless the user has named it as a feature.
+    """
     name = column.name
     y = schema.encode_target(target) if schema.labels else target
     leak = _leak(values, column, y)
@@ -358,15 +371,15 @@ def _leaking_column(
         f"column '{name}' gives the target '{schema.target}' away: {leak.description} ({advice})"
     )
     is_refused = leak.is_exact and name not in options.columns
-    yield Finding(message, {"drop": [name]}, is_refused)
+    yield Finding(message, remedy={"drop": [name]}, is_refused=is_refused)
 
 
 def _leak(values: np.ndarray, column: Column, y: Float[np.ndarray, " N"]) -> Leak | None:
     """Return how a column gives the target away, or None.
 
     Args:
-        values: The column.
-        column: Its schema.
+        values: The values of the column.
+        column: The description of the column.
         y: The target as numbers.
     """
     is_known = ~pd.isna(values) & ~np.isnan(y)
@@ -381,8 +394,8 @@ def _leak(values: np.ndarray, column: Column, y: Float[np.ndarray, " N"]) -> Lea
 
 
 def _linear_leak(x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> Leak | None:
-    """Return that the target is a linear function of a column, up to `SMALL_RESIDUAL`."""
-    # Least squares. Values may be so large that they overflow: a later check refuses them.
+    """Return the leak if the target is a linear function of a column, up to `SMALL_RESIDUAL`."""
+    # Least squares. Huge values may overflow; `dataset.parse` refuses them later.
     with np.errstate(all="ignore"):
         centred_x = x - x.mean()
         centred_y = y - y.mean()
@@ -390,7 +403,7 @@ def _linear_leak(x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> Leak
         offset = y.mean() - slope * x.mean()
         residuals = slope * x + offset - y
         residual_share = np.var(residuals) / np.var(y)
-    if not residual_share < SMALL_RESIDUAL:  # True for NaN, too
+    if np.isnan(residual_share) or residual_share >= SMALL_RESIDUAL:
         return None
     description = f"the target is {slope:.6g} times it"
     if abs(offset) > EXACT_RESIDUAL * np.abs(y).max():
@@ -402,10 +415,10 @@ def _linear_leak(x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> Leak
 
 
 def _one_to_one_leak(x: np.ndarray, y: Float[np.ndarray, " N"], has_order: bool) -> Leak | None:
-    """Return that every value of a column determines the target, or None.
+    """Return the leak if every value of a column determines the target.
 
     Args:
-        x: The column.
+        x: The values of the column.
         y: The target.
         has_order: Whether the values of the column are numbers or dates, not categories.
     """
@@ -414,7 +427,8 @@ def _one_to_one_leak(x: np.ndarray, y: Float[np.ndarray, " N"], has_order: bool)
         return None
     if has_order and (pairs["y"].is_monotonic_increasing or pairs["y"].is_monotonic_decreasing):
         return Leak("sorted by it, the target only rises or only falls", is_exact=False)
-    if len(pairs) > len(y) // 5:  # with few rows per value, this happens by chance
+    # With fewer than five rows per value, one target per value occurs by chance.
+    if len(pairs) > len(y) // 5:
         return None
     description = "each of its values occurs with one value of the target only"
     return Leak(description, is_exact=bool(pairs["y"].is_unique))
@@ -423,23 +437,24 @@ def _one_to_one_leak(x: np.ndarray, y: Float[np.ndarray, " N"], has_order: bool)
 def _odd_numbers(
     name: str, values: np.ndarray, options: CsvConfig, is_target: bool
 ) -> Iterator[Finding]:
-    """Yield that a column of numbers has a marker of missing values, or outliers."""
+    """Yield a finding if a column of numbers has a marker of missing values, or outliers."""
     if value_kind(values) != "numbers":
         return
     marker = missing_marker(values)
     if marker is not None:
         rows = counted(marker.count, "row")
         message = f"column '{name}' is {marker.value:g} in {rows}, which may mean missing"
-        yield Finding(message, _as_missing([f"{marker.value:g}"], options, is_target), False)
+        remedy = _declare_missing([f"{marker.value:g}"], options, is_target)
+        yield Finding(message, remedy, is_refused=False)
         return
     extreme = outlier(values)
     if extreme is not None:
         texts = [f"{value:.15g}" for value in extreme.values]
-        remedy = _as_missing(texts, options, is_target)
-        yield Finding(_outlier_message(name, extreme), remedy, False)
+        remedy = _declare_missing(texts, options, is_target)
+        yield Finding(_outlier_message(name, extreme), remedy, is_refused=False)
 
 
-def _as_missing(texts: Sequence[str], options: CsvConfig, is_target: bool) -> Settings:
+def _declare_missing(texts: Sequence[str], options: CsvConfig, is_target: bool) -> CsvSettings:
     """Return the settings that declare texts to be missing values, and allow missing values."""
     remedy: dict[str, str | list[str]] = {"na": [*options.na, *texts]}
     if is_target and options.missing != "drop":
@@ -450,20 +465,20 @@ def _as_missing(texts: Sequence[str], options: CsvConfig, is_target: bool) -> Se
 
 
 def _outlier_message(name: str, extreme: Outlier) -> str:
-    others = f", and {extreme.count - 1} more like it" if extreme.count > 1 else ""
+    further = f", and {extreme.count - 1} more like it" if extreme.count > 1 else ""
     deviations = f"{extreme.deviations:.2g}"
     return (
         f"column '{name}' is {extreme.value:g} in row {extreme.row + 1}, {deviations} standard "
-        f"deviations of the others away from them{others}; if that is a mistake"
+        f"deviations of the others away from them{further}; if that is a mistake"
     )
 
 
 def _sum_of_columns(values: Values, schema: Schema, target: np.ndarray) -> Iterator[Finding]:
-    """Yield that columns add up to the target."""
+    """Yield a finding if columns add up to the target."""
     numbers = {}
     for column in schema.columns:
         array = values[column.name]
-        # A column that gives the target away by itself has a finding of its own.
+        # A column that gives the target away by itself is reported by `_leaking_column`.
         if column.kind != "category" and _leak(array, column, target) is None:
             numbers[column.name] = as_numbers(array)
     weights = summands(numbers, target)
@@ -476,7 +491,7 @@ def _sum_of_columns(values: Values, schema: Schema, target: np.ndarray) -> Itera
         shown_terms.append(f"{n_hidden} more")
     equation = f"the target '{schema.target}' is {' + '.join(shown_terms)}"
     advice = "if these are not known when you predict"
-    yield Finding(f"{equation}; {advice}", {"drop": list(weights)}, False)
+    yield Finding(f"{equation}; {advice}", remedy={"drop": list(weights)}, is_refused=False)
 
 
 def _weighted(name: str, weight: float) -> str:
@@ -486,15 +501,16 @@ def _weighted(name: str, weight: float) -> str:
 
 
 def _uninformative_column(name: str, values: np.ndarray) -> Iterator[Finding]:
-    """Yield that a column numbers the rows or is constant."""
+    """Yield a finding if a column numbers the rows or is constant."""
+    remedy: CsvSettings = {"drop": [name]}
     if numbers_rows(values):
-        yield Finding(f"column '{name}' numbers the rows", {"drop": [name]}, False)
+        yield Finding(f"column '{name}' numbers the rows", remedy, is_refused=False)
     elif pd.Series(values).nunique(dropna=False) == 1:
-        yield Finding(f"column '{name}' is the same in all rows", {"drop": [name]}, False)
+        yield Finding(f"column '{name}' is the same in all rows", remedy, is_refused=False)
 
 
 def numbers_rows(values: np.ndarray) -> bool:
-    """Return whether a column numbers the rows from 0 or 1; some numbers may be left out."""
+    """Return whether a column numbers the rows from 0 or 1; the numbers may have gaps."""
     n_rows = len(values)
     if n_rows < 2 or value_kind(values) != "numbers" or not np.isfinite(values).all():
         return False
@@ -503,12 +519,12 @@ def numbers_rows(values: np.ndarray) -> bool:
     if first not in (0, 1) or last > MAX_NUMBERING * n_rows:
         return False
     is_whole = values == np.trunc(values)
-    is_larger_than_last = np.diff(values) >= 1
-    return bool(is_whole.all() and is_larger_than_last.all())
+    is_increase = np.diff(values) >= 1
+    return bool(is_whole.all() and is_increase.all())
 
 
 def _duplicates(values: Values, options: CsvConfig) -> Iterator[Finding]:
-    """Yield that many rows are copies of others."""
+    """Yield a finding if many rows are copies of other rows."""
     rows = pd.DataFrame({name: values[name] for name in values if name != options.by})
     if len(rows) < MIN_ROWS:
         return
@@ -520,7 +536,7 @@ def _duplicates(values: Values, options: CsvConfig) -> Iterator[Finding]:
         "trained on; leave copies out"
     )
     if options.split == "group":
-        yield Finding(message, {}, False)
+        yield Finding(message, remedy={}, is_refused=False)
     else:
-        remedy: Settings = {"split": "group", "by": "COLUMN"}
-        yield Finding(f"{message} or keep them together", remedy, False)
+        message += " or keep them together"
+        yield Finding(message, remedy={"split": "group", "by": "COLUMN"}, is_refused=False)

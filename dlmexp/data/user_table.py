@@ -39,19 +39,19 @@ from dlmexp.data.values import (
 )
 from dlmexp.data.written import Decimal, parse_written, sure_decimal
 
-OPTIONS_OF_OTHERS = ("by_task", "checks")
-"""Entries of `options` that are not settings of the table, and that other modules read."""
-UNNAMED = ("", "Unnamed: 0", "__index_level_0__")
-"""Names that pandas gives to the column of an index, if it saves one with a table."""
+OPTIONS_OF_OTHER_MODULES = ("by_task", "checks")
+"""Entries of a dataset's `options` that are not settings of the table."""
+NAMES_OF_INDEX = ("", "Unnamed: 0", "__index_level_0__")
+"""Names that the column of an index has, if pandas has saved it with a table."""
 SHOWN_DUPLICATES = 5
 
 
 @dataclass(frozen=True)
 class UsedColumns:
-    """The columns of a file that are used, and which rows are.
+    """The columns and rows of a file that are used.
 
     Attributes:
-        values: The columns by name, with the used rows only.
+        values: The used columns by name, with the used rows only.
         left_out: Descriptions of the rows and columns that are not used.
         is_used: Whether each row of the file is used.
     """
@@ -65,17 +65,17 @@ class UsedColumns:
 def user_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Return the column `options.target` as y and the other columns as features.
 
-    The facts have the schema, the files that were read, what was left out of them, and warnings.
+    The facts contain the schema, the names of the files, what was left out of them, and warnings.
 
     Raises:
         UserError: an option is wrong, or the table has problems; all of them are listed.
     """
     options = _table_options(spec.options)
     files = dict(files)
-    splits = files.pop(SPLITS, None)
+    splits_path = files.pop(SPLITS, None)
     path = next(iter(files.values()))
     source = source_of(path)
-    whole_table, options = _read_with_decimals(path, options)
+    whole_table, options = _read_and_find_decimal(path, options)
     table, test_rows = _read_files(whole_table, files, options)
     features = _feature_names(table.values, options)
     schema, values = Schema.fit(table.values, features, spec.task, options)
@@ -90,20 +90,20 @@ def user_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     }
     X = schema.encode(values, source=source)
     y = schema.encode_target(values[schema.target])
-    if splits is not None:
-        return Dataset(X, y, facts, _published(splits, table))
+    if splits_path is not None:
+        return Dataset(X, y, facts, _arrangement_of_splits(splits_path, table))
     return Dataset(X, y, facts, _arrangement(values, options, test_rows))
 
 
 def source_of(path: Path) -> str:
-    """Return what messages call a table: the name of its file, or of the DataFrame stored there."""
+    """Return what messages call a table: the name of its file, or of the DataFrame stored in it."""
     match = MEMORY_TABLE.fullmatch(path.name)
     if match and path.parent.name == MEMORY_FOLDER:
         return f"DataFrame '{match[1]}'"
     return path.name
 
 
-def _read_with_decimals(path: Path, options: CsvConfig) -> tuple[pa.Table, CsvConfig]:
+def _read_and_find_decimal(path: Path, options: CsvConfig) -> tuple[pa.Table, CsvConfig]:
     """Return the table of a file, and the options with the decimal mark of its numbers.
 
     The mark stays None if no number shows it, or if numbers contradict one another.
@@ -114,14 +114,14 @@ def _read_with_decimals(path: Path, options: CsvConfig) -> tuple[pa.Table, CsvCo
     decimals = _decimals_in_texts(table)
     is_text_file = bool(separator(path, options.sep))
     if is_text_file and decimals == {"comma"}:
-        # With decimal commas, the points in "1.234" separate thousands: read the file again.
+        # Arrow has read "1.234" as 1.234. With decimal commas it is 1234: read the file again.
         comma_options = replace(options, decimal="comma")
         with_comma = _read(path, comma_options)
         if _points_are_thousands(table, with_comma):
             return with_comma, comma_options
         return table, options
     if is_text_file and not decimals and any(map(_has_decimals, table.columns)):
-        # Arrow has read numbers with decimals, which it takes only with points.
+        # Arrow has read numbers with decimals, so their mark is a point.
         decimals = {"point"}
     decimal = decimals.pop() if len(decimals) == 1 else None
     return table, replace(options, decimal=decimal)
@@ -132,7 +132,7 @@ def _read(path: Path, options: CsvConfig) -> pa.Table:
 
 
 def _decimals_in_texts(table: pa.Table) -> set[Decimal]:
-    """Return the decimal marks in columns of text, without columns whose mark is in doubt."""
+    """Return the decimal marks of all columns of text for which the mark is certain."""
     decimals = set[Decimal]()
     for column in table.columns:
         if not _is_text(column):
@@ -144,13 +144,14 @@ def _decimals_in_texts(table: pa.Table) -> set[Decimal]:
 
 
 def _points_are_thousands(with_point: pa.Table, with_comma: pa.Table) -> bool:
-    """Return whether points can separate thousands in all numbers with points.
+    """Return whether all points in numbers can be separators of thousands.
 
     Args:
         with_point: The table, read with decimal points.
         with_comma: The same table, read with decimal commas.
     """
     for column, comma_column in zip(with_point.columns, with_comma.columns, strict=True):
+        # Numbers with points are text for a reader that expects decimal commas.
         has_points = pa.types.is_floating(column.type) and _is_text(comma_column)
         if has_points and parse_written(_texts(comma_column), "comma") is None:
             return False
@@ -166,7 +167,7 @@ def _texts(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _has_decimals(column: pa.ChunkedArray) -> bool:
-    """Return whether a column holds numbers that are not all whole."""
+    """Return whether a column holds a number that is not whole."""
     if not pa.types.is_floating(column.type):
         return False
     numbers = np.asarray(column)
@@ -175,11 +176,11 @@ def _has_decimals(column: pa.ChunkedArray) -> bool:
     return bool(has_fraction.any())
 
 
-def _published(path: Path, table: UsedColumns) -> Arrangement:
+def _arrangement_of_splits(path: Path, table: UsedColumns) -> Arrangement:
     """Return the user's own splits, without the rows of the table that are not used."""
     is_test = user_splits(path, len(table.is_used))
-    published = is_test[:, table.is_used]
-    return Arrangement("published", column=path.name, published=published, tag=OWN_ROWS)
+    is_used_test_row = is_test[:, table.is_used]
+    return Arrangement("published", column=path.name, published=is_used_test_row, tag=OWN_ROWS)
 
 
 def _table_options(options: Mapping[str, Any]) -> CsvConfig:
@@ -189,7 +190,7 @@ def _table_options(options: Mapping[str, Any]) -> CsvConfig:
         UserError: an option does not exist, or its value is not allowed.
     """
     values = {name: value for name, value in options.items() if value is not None}
-    for name in OPTIONS_OF_OTHERS:
+    for name in OPTIONS_OF_OTHER_MODULES:
         values.pop(name, None)
     valid = list(CsvConfig.__dataclass_fields__)
     unknown = values.keys() - set(valid)
@@ -205,10 +206,11 @@ def _check_split(options: CsvConfig) -> None:
     """Raise UserError if settings divide the rows in more than one way, or incompletely."""
     is_random = options.split == "random"
     if options.splits is not None and (options.test or options.by or not is_random):
-        others = "csv.test, csv.split and csv.by"
-        raise UserError(f"csv.splits={options.splits}: leave out {others}, which divide rows, too")
+        rivals = "csv.test, csv.split and csv.by"
+        raise UserError(f"csv.splits={options.splits}: leave out {rivals}, which divide rows, too")
     _check_folds(options)
     _check_sizes(options)
+    # csv.by is needed for all divisions but the random one, which must not have it.
     has_column = options.by is not None
     if is_random == has_column:
         typed = f"csv.by={options.by}" if options.by else f"csv.split={options.split}"
@@ -216,13 +218,14 @@ def _check_split(options: CsvConfig) -> None:
 
 
 def _check_sizes(options: CsvConfig) -> None:
-    """Raise UserError if the parts have sizes that another setting decides."""
+    """Raise UserError if a setting for the size of a part contradicts another setting."""
     if options.test_size is not None and (options.test or options.splits or options.folds):
         typed = f"csv.test_size={options.test_size:g}"
-        raise UserError(f"{typed}: leave out csv.test, csv.splits and csv.folds, which say it, too")
+        rivals = "csv.test, csv.splits and csv.folds"
+        raise UserError(f"{typed}: leave out {rivals}, which decide it, too")
     if options.validation_size is not None and (options.splits or options.folds):
         typed = f"csv.validation_size={options.validation_size:g}"
-        raise UserError(f"{typed}: leave out csv.splits and csv.folds, which say it, too")
+        raise UserError(f"{typed}: leave out csv.splits and csv.folds, which decide it, too")
 
 
 def _check_folds(options: CsvConfig) -> None:
@@ -241,18 +244,18 @@ def _check_folds(options: CsvConfig) -> None:
 def _feature_names(values: Values, options: CsvConfig) -> list[str]:
     """Return the columns that are features, in the order of the setting or of the file."""
     candidates = options.columns or values
-    no_features = {options.target, options.by, *options.drop}
-    return [name for name in candidates if name not in no_features]
+    excluded = {options.target, options.by, *options.drop}
+    return [name for name in candidates if name not in excluded]
 
 
 def _read_files(
     whole_table: pa.Table, files: Mapping[str, Path], options: CsvConfig
 ) -> tuple[UsedColumns, int]:
-    """Return the used rows of all files, and how many, at their end, are the user's test rows.
+    """Return the used rows of all files, and how many of the last ones are the user's test rows.
 
     Args:
         whole_table: All columns of the first file.
-        files: The file of the table, and that of test rows as `TEST`.
+        files: The file of the table, and maybe the file of test rows, with the key `TEST`.
         options: The settings `csv.*`.
     """
     path = next(iter(files.values()))
@@ -260,7 +263,8 @@ def _read_files(
     test_path = files.get(TEST)
     if test_path is None:
         return table, 0
-    test = _read_columns(_read(test_path, options), test_path, options, used=table.values)
+    whole_test_table = _read(test_path, options)
+    test = _read_columns(whole_test_table, test_path, options, used=table.values)
     values = {}
     for name, column in table.values.items():
         test_column = test.values[name]
@@ -273,7 +277,7 @@ def _read_files(
     test_rows = len(test.values[str(options.target)])
     left_out = table.left_out + test.left_out
     is_used = np.concatenate([table.is_used, test.is_used])
-    return UsedColumns(values, left_out, is_used), test_rows
+    return UsedColumns(values=values, left_out=left_out, is_used=is_used), test_rows
 
 
 def _read_columns(
@@ -282,11 +286,11 @@ def _read_columns(
     """Return the columns of a file that are used.
 
     Args:
-        table: All of its columns.
+        table: All columns of the file.
         path: The file, for messages.
         options: The settings `csv.*`.
-        used: For a file of test rows, the columns of the training rows. By default the columns
-            that the settings select.
+        used: The columns to use: for a file of test rows, those of the training rows. Empty: the
+            columns that the settings select.
     """
     names = table.column_names
     _check_duplicates(names, path)
@@ -309,8 +313,9 @@ def _read_columns(
         else:
             advice = f"name it, or leave it out with {csv_setting('drop', [*options.drop, name])}"
             raise UserError(f"{source_of(path)}: column {number} has no name ('{name}'): {advice}")
-    is_used = np.ones(table.num_rows, dtype=bool)
-    return _without_incomplete_rows(UsedColumns(values, left_out, is_used), options, path)
+    every_row = np.ones(table.num_rows, dtype=bool)
+    columns = UsedColumns(values=values, left_out=left_out, is_used=every_row)
+    return _without_incomplete_rows(columns, options, path)
 
 
 def _check_duplicates(names: Sequence[str], path: Path) -> None:
@@ -327,7 +332,8 @@ def _check_duplicates(names: Sequence[str], path: Path) -> None:
 def _columns_in_settings(options: CsvConfig) -> dict[str | None, str]:
     """Return the columns that settings name, each with its setting, such as `csv.drop=age`.
 
-    The target may be None: no file has such a column, so that a missing setting is reported, too.
+    Without `csv.target`, the result has the column None, which no file has: so the missing setting
+    is reported as a column that is not in the file.
     """
     columns_by_option = {
         "target": [options.target],
@@ -344,7 +350,7 @@ def _columns_in_settings(options: CsvConfig) -> dict[str | None, str]:
 
 
 def _check_presence(setting_of_column: Mapping[Any, str], names: Sequence[str], path: Path) -> None:
-    """Raise UserError if a column that a setting names is none of the file's `names`."""
+    """Raise UserError if a setting names a column that is not among the `names` of a file."""
     for name, typed in setting_of_column.items():
         if name not in names:
             advice = nearest(str(name), list(names))
@@ -352,7 +358,7 @@ def _check_presence(setting_of_column: Mapping[Any, str], names: Sequence[str], 
 
 
 def _selected_columns(names: Sequence[str], options: CsvConfig) -> set[Any]:
-    """Return the features, the target and the column that rows are divided by."""
+    """Return the features, the target and the column `csv.by`, which may be None."""
     features = options.columns or set(names).difference(options.drop)
     return {*features, options.target, options.by}
 
@@ -362,16 +368,16 @@ def _column_values(
 ) -> np.ndarray:
     """Return a column as an array of numbers, text or dates (see `Values`)."""
     if name == options.target and pa.types.is_boolean(column.type):
-        # The labels of a binary target are words, not numbers.
+        # A target of truth values is binary: its labels are the words True and False, not 1 and 0.
         words = [None if value is None else str(value) for value in column.to_pylist()]
         return np.array(words, dtype=object)
     return without_markers(plain_values(name, column, source_of(path)), options.na)
 
 
 def _may_be_saved_index(name: str, options: CsvConfig) -> bool:
-    """Return whether a column may be an index that pandas has saved: no setting names it."""
-    named_columns = (*options.columns, options.target, options.by)
-    return name in UNNAMED and name not in named_columns
+    """Return whether a column may be an index that pandas has saved, as no setting names it."""
+    named_in_settings = (*options.columns, options.target, options.by)
+    return name in NAMES_OF_INDEX and name not in named_in_settings
 
 
 def _without_incomplete_rows(table: UsedColumns, options: CsvConfig, path: Path) -> UsedColumns:
@@ -380,24 +386,24 @@ def _without_incomplete_rows(table: UsedColumns, options: CsvConfig, path: Path)
     Raises:
         UserError: no row is left.
     """
-    n_rows = len(next(iter(table.values.values())))
-    incomplete = np.zeros(n_rows, dtype=bool)
-    if options.missing == "drop":
-        for column in table.values.values():
-            incomplete |= pd.isna(column)
+    n_rows = len(table.is_used)
     if n_rows == 0:
         raise UserError(f"{source_of(path)} has no rows")
-    if incomplete.all():
+    is_complete = np.ones(n_rows, dtype=bool)
+    if options.missing == "drop":
+        for column in table.values.values():
+            is_complete &= ~pd.isna(column)
+    if not is_complete.any():
         raise UserError(f"{source_of(path)} has no rows in which all values are there")
-    if not incomplete.any():
+    if is_complete.all():
         return table
-    dropped = counted(int(incomplete.sum()), "row")
+    dropped = counted(int((~is_complete).sum()), "row")
     left_out = [*table.left_out, f"{dropped} with missing values (csv.missing=drop)"]
-    values = {name: column[~incomplete] for name, column in table.values.items()}
-    return UsedColumns(values, left_out, ~incomplete)
+    values = {name: column[is_complete] for name, column in table.values.items()}
+    return UsedColumns(values=values, left_out=left_out, is_used=is_complete)
 
 
-def _folds(values: Values, options: CsvConfig) -> Arrangement:
+def _arrangement_of_folds(values: Values, options: CsvConfig) -> Arrangement:
     """Return a division into as many splits as folds: split k has fold k as its test rows."""
     folds = options.folds or 0
     typed = f"csv.folds={folds}"
@@ -424,9 +430,9 @@ def _group_numbers(column: np.ndarray) -> np.ndarray:
 
 
 def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangement:
-    """Return how the user wants the rows divided."""
+    """Return how the settings divide the rows."""
     if options.folds is not None:
-        return _folds(values, options)
+        return _arrangement_of_folds(values, options)
     arrangement = _arrangement_by(values, options, test_rows)
     return replace(
         arrangement, test_share=options.test_size, validation_share=options.validation_size
@@ -434,7 +440,7 @@ def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangem
 
 
 def _arrangement_by(values: Values, options: CsvConfig, test_rows: int) -> Arrangement:
-    """Return whether the rows are divided at random, by groups or by time.
+    """Return a division at random, by groups or by time.
 
     Raises:
         UserError: the rows are to be divided by time, but the column holds text.

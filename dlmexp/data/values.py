@@ -24,7 +24,7 @@ Numbers have the dtype float64 (missing: NaN), text object (missing: None), and 
 (missing: NaT)."""
 
 LARGEST_EXACT = 1e15
-"""Floats have 15 exact digits: enough for all whole numbers below this one."""
+"""Floats have 15 exact digits, so all whole numbers below this one are exact."""
 
 
 def value_kind(values: np.ndarray) -> ValueKind:
@@ -37,14 +37,14 @@ def value_kind(values: np.ndarray) -> ValueKind:
 
 
 def as_numbers(values: np.ndarray) -> Float[np.ndarray, " rows"]:
-    """Return dates as days since 1970-01-01, missing ones as NaN; numbers stay as they are."""
+    """Return dates as days since 1970-01-01, missing dates as NaN; return numbers unchanged."""
     if value_kind(values) == "dates":
         return (values - np.datetime64(0, "D")) / np.timedelta64(1, "D")
     return values
 
 
 def as_text(values: np.ndarray) -> np.ndarray:
-    """Return values as people write them, None where missing; different values differ as text."""
+    """Return values as people write them, None where missing; different values get other texts."""
     kind = value_kind(values)
     if kind == "text":
         return values
@@ -55,14 +55,14 @@ def as_text(values: np.ndarray) -> np.ndarray:
 
 
 def _number_as_text(value: float) -> str:
-    """Return a number with up to 15 significant digits, or a larger one as a whole number."""
+    """Return a number with up to 15 significant digits; a huge one with all of its digits."""
     if abs(value) < LARGEST_EXACT:
         return f"{value + 0.0:.15g}"  # adding 0 turns -0 into 0
     return f"{value:.0f}"
 
 
 def as_label(text: str) -> Label:
-    """Return a label as an integer if its text is that of one, else as text."""
+    """Return a label as an integer if it is written like one, else as text."""
     return int(text) if re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII) else text
 
 
@@ -85,15 +85,15 @@ def plain_values(
         array = array.cast(array.type.value_type)
     kind = array.type
     if types.is_time(kind):
-        # pyarrow reads 08:00 in a CSV as a time of day. The schema shall parse it itself, so that
-        # it can parse the same column in other files, too: return it as text.
+        # pyarrow reads 08:00 in a CSV as a time of day, but not in every kind of file. Return it as
+        # text, which the schema parses in the same way for all files.
         array = array.cast(pa.string())
         kind = array.type
     if types.is_string(kind) or types.is_large_string(kind):
         return np.asarray(array).astype(object)
     has_dates = types.is_date(kind) or types.is_timestamp(kind)
     target_type = pa.timestamp("us") if has_dates else pa.float64()
-    # A safe cast would refuse integers beyond 2^53; it is fine to round them.
+    # A safe cast would refuse integers beyond 2^53, which may be rounded here.
     with suppress(pa.ArrowException):
         converted = np.asarray(array.cast(target_type, safe=False))
         return converted.astype(target_type.to_pandas_dtype())
@@ -111,11 +111,11 @@ def _from_pandas(column: pd.Series) -> pa.Array | pa.ChunkedArray:
 
 
 def without_markers(values: np.ndarray, na: Sequence[str]) -> np.ndarray:
-    """Return a column with NaN for its numbers that mark missing values.
+    """Return a column of numbers with NaN in place of markers of missing values.
 
     Args:
-        values: The column. One of text or dates is returned as it is.
-        na: The markers as texts; only numbers among them matter here.
+        values: The column. A column of text or dates is returned unchanged.
+        na: The markers as texts; markers that are not numbers have no effect here.
     """
     if value_kind(values) != "numbers" or not na:
         return values
@@ -127,12 +127,13 @@ def without_markers(values: np.ndarray, na: Sequence[str]) -> np.ndarray:
 def parse_numbers(
     texts: np.ndarray, decimal: Decimal = "point"
 ) -> Float[np.ndarray, " rows"] | None:
-    """Return texts as numbers (`true` and `false` as 1 and 0), or None if a text is neither.
+    """Return texts as numbers; None if a text is neither a number nor a truth value.
 
+    `true` and `false` become 1 and 0, if all texts are truth values.
     Numbers may have separators of thousands, percent signs and currencies (see
     `dlmexp.data.written`).
     """
-    if decimal == "comma":
+    if decimal == "comma":  # Arrow's numbers have a decimal point
         column = _cast_texts(texts, pa.bool_())
     else:
         column = _cast_texts(texts, pa.float64(), pa.bool_())
@@ -146,8 +147,8 @@ def parse_dates(texts: np.ndarray, date_format: str | None = None) -> np.ndarray
 
     Args:
         texts: The texts, None where missing.
-        date_format: How dates are written, as for `strptime`. By default as 2020-12-31; times with
-            an offset are converted to UTC.
+        date_format: How dates are written, in the notation of `strptime`. None: as 2020-12-31, also
+            with a time; times with an offset are converted to UTC.
     """
     if date_format is not None:
         with suppress(ValueError):
@@ -159,12 +160,11 @@ def parse_dates(texts: np.ndarray, date_format: str | None = None) -> np.ndarray
 
 
 def _cast_texts(texts: np.ndarray, *types: pa.DataType) -> pa.Array | None:
-    """Return texts as the first of the types that fits them all, or None."""
+    """Return texts as the first of these types that fits all of them; None if no type does."""
     trimmed = pc.utf8_trim_whitespace(pa.array(texts, pa.string()))  # pyright: ignore[reportAttributeAccessIssue]
     first_text = trimmed.drop_null()[:1]
-    for type in types:
+    for arrow_type in types:
         with suppress(pa.ArrowInvalid):
-            # To cast a long column of other text is slow before it fails: try one text first.
-            first_text.cast(type)
-            return trimmed.cast(type)
+            first_text.cast(arrow_type)  # fails at once, where a long column would fail slowly
+            return trimmed.cast(arrow_type)
     return None

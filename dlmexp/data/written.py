@@ -1,6 +1,6 @@
 """How people write numbers, dates and times of day as text: `1.234,50 €`, `12 %`, `31/01/2013`.
 
-Ambiguous texts are not guessed: `1,234` alone may be a thousand or little more than one, and
+Ambiguous texts are not guessed: `1,234` alone may mean a thousand or a little more than one, and
 `01/02/2013` may be in January or in February.
 """
 
@@ -18,8 +18,8 @@ Decimal = Literal["point", "comma"]
 
 SYMBOLS = "$€£¥"
 SPACES = " \u00a0\u202f\u2009"
-"""Spaces that separate thousands; the last three do not allow a line break."""
-THOUSANDS = {"point": f",'’{SPACES}", "comma": f".'’{SPACES}"}
+"""Spaces that separate thousands: the usual one, and three that prevent a line break."""
+THOUSANDS_SEPARATORS = {"point": f",'’{SPACES}", "comma": f".'’{SPACES}"}
 """Characters that may separate thousands, by the decimal mark."""
 DECIMAL_MARK = {"point": r"\.", "comma": ","}
 """Regular expressions of the decimal marks."""
@@ -28,9 +28,10 @@ DECIMAL_MARK = {"point": r"\.", "comma": ","}
 def _pattern(decimal: Decimal) -> re.Pattern[str]:
     """Return the regular expression of a number as people write it.
 
-    It may have separators of thousands, decimals, an exponent, a sign, a currency or percent.
+    The number may have separators of thousands, decimals, an exponent, a sign, and a symbol of a
+    currency or of per cent.
     """
-    separator = f"[{THOUSANDS[decimal]}]"
+    separator = f"[{THOUSANDS_SEPARATORS[decimal]}]"
     mark = DECIMAL_MARK[decimal]
     whole = rf"(?:\d+|[1-9]\d{{0,2}}(?:{separator}\d{{3}})+)"
     number = rf"(?:{whole}(?:{mark}\d*)?|{mark}\d+)(?:[eE][-+]?\d+)?"
@@ -44,16 +45,16 @@ NUMBER: dict[Decimal, re.Pattern[str]] = {
     "comma": _pattern("comma"),
 }
 PLAIN = re.compile(r"\s*[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?\s*", re.ASCII)
-"""A number that every reader understands."""
+"""A number that nobody can misread."""
 TIME = re.compile(r"\s*(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d+)?)?\s*", re.ASCII)
-LIKE_A_DATE = re.compile(r"\s*\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[ T].*)?\s*", re.ASCII)
+DATE_LIKE = re.compile(r"\s*\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[ T].*)?\s*", re.ASCII)
 CLOCK_FORMATS = ("", " %H:%M", " %H:%M:%S")
 DATE_FORMATS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%d.%m.%y")
 SECONDS_PER_HOUR = 3600
 
 
 def distinct(texts: np.ndarray) -> list[str]:
-    """Return the texts without repetitions and gaps."""
+    """Return the distinct texts, without missing ones."""
     unique = pd.unique(texts)
     return unique[~pd.isna(unique)].tolist()
 
@@ -66,8 +67,8 @@ def match_all(pattern: re.Pattern[str], texts: Iterable[str]) -> bool:
 def sure_decimal(texts: np.ndarray) -> Decimal | None:
     """Return the decimal mark in a column of texts, or None if it is in doubt.
 
-    It is sure if at least half of the distinct texts are numbers with this mark, and more than with
-    the other one.
+    The mark is sure if at least half of the distinct texts are numbers with this mark, and fewer
+    are numbers with the other mark.
     """
     known = distinct(texts)
     with_point = _count_matches(NUMBER["point"], known)
@@ -82,7 +83,7 @@ def _count_matches(pattern: re.Pattern[str], texts: Iterable[str]) -> int:
 
 
 def has_doubtful_decimal(texts: np.ndarray) -> bool:
-    """Return whether all texts are numbers with either decimal mark, but with different values."""
+    """Return whether all texts are numbers for both decimal marks, but not the same numbers."""
     known = distinct(texts)
     if not known or not all(match_all(pattern, known) for pattern in NUMBER.values()):
         return False
@@ -90,48 +91,48 @@ def has_doubtful_decimal(texts: np.ndarray) -> bool:
 
 
 def parse_written(texts: np.ndarray, decimal: Decimal) -> Float[np.ndarray, " rows"] | None:
-    """Return numbers as people write them, missing ones as NaN, or None if a text is no number.
+    """Return the values of numbers as people write them; None if a text is not a number.
 
-    A percentage is its number of per cent: 12 for `12 %`.
+    Missing texts become NaN. Percentages are not divided by 100: `12 %` becomes 12.
     """
     known = distinct(texts)
     if not match_all(NUMBER[decimal], known):
         return None
     value_of = {text: _value(text, decimal) for text in known}
-    return _looked_up(texts, value_of)
+    return _look_up(texts, value_of)
 
 
-def _looked_up(texts: np.ndarray, values: dict[str, float]) -> Float[np.ndarray, " rows"]:
+def _look_up(texts: np.ndarray, values: dict[str, float]) -> Float[np.ndarray, " rows"]:
     """Return the value of each text, NaN where it is missing."""
     return np.array([values.get(text, np.nan) for text in texts], dtype=np.float64)
 
 
 def _value(text: str, decimal: Decimal) -> float:
     """Return the value of a text that is a number."""
-    number = re.sub(rf"[{THOUSANDS[decimal]}{SYMBOLS}%\s]", "", text)
+    number = re.sub(rf"[{THOUSANDS_SEPARATORS[decimal]}{SYMBOLS}%\s]", "", text)
     return float(number.replace(",", "."))
 
 
 def parse_times(texts: np.ndarray) -> Float[np.ndarray, " rows"] | None:
-    """Return times of day such as 08:30 in hours, or None if a text is no time."""
+    """Return times of day such as 08:30 in hours; None if a text is not a time of day."""
     known = distinct(texts)
     if not known or not match_all(TIME, known):
         return None
-    hours = {text: _hours(text) for text in known}
-    return _looked_up(texts, hours)
+    hours_of = {text: _hours(text) for text in known}
+    return _look_up(texts, hours_of)
 
 
 def _hours(text: str) -> float:
     parts = [float(part) for part in text.split(":")]
-    seconds = parts[2] if len(parts) > 2 else 0.0
     hours, minutes = parts[:2]
+    seconds = parts[2] if len(parts) > 2 else 0.0
     return hours + minutes / 60 + seconds / SECONDS_PER_HOUR
 
 
 def date_formats(texts: np.ndarray) -> list[str]:
-    """Return the formats in which all texts are dates; several if days may be months."""
+    """Return the formats in which all texts are dates; several if days may be taken for months."""
     known = distinct(texts)
-    if not known or not match_all(LIKE_A_DATE, known):
+    if not known or not match_all(DATE_LIKE, known):
         return []
     formats = map("".join, product(DATE_FORMATS, CLOCK_FORMATS))
     return [format for format in formats if _all_dates(known, format)]
@@ -139,7 +140,7 @@ def date_formats(texts: np.ndarray) -> list[str]:
 
 def _all_dates(texts: list[str], format: str) -> bool:
     """Return whether all texts are dates in a format."""
-    # The first text alone is tried first, because it excludes most formats.
+    # First try the first text alone, which is fast and excludes most formats.
     for sample in (texts[:1], texts):
         series = pd.Series(sample, dtype=object)
         dates = pd.to_datetime(series, format=format, errors="coerce")

@@ -16,7 +16,7 @@ from dlmexp.data.splits import Split, normalise_split, prepare, split, split_siz
 
 rows, kinds, seeds = (
     st.integers(20, 3000),
-    st.sampled_from([kind for kind in splits.VALIDATION if kind != "published"]),
+    st.sampled_from([kind for kind in splits.VALIDATION_PERCENT if kind != "published"]),
     st.integers(0, 2**31),
 )
 

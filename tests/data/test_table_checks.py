@@ -168,7 +168,7 @@ def test_up_to_ten_words_among_numbers_may_mark_missing_values():
         texts = numbers_with_words(22, n_distinct)
         column = Column("a", "category", tuple(sorted(set(texts))))
         (finding,) = _odd_category(column, texts, CsvConfig())
-        assert ("calls that missing" in finding.message) == (n_distinct == 10)
+        assert ("makes them missing values" in finding.message) == (n_distinct == 10)
         assert set(finding.remedy) == ({"na", "missing"} if n_distinct == 10 else {"categories"})
 
 
