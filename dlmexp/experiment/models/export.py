@@ -1,8 +1,8 @@
 """A trained model as a GPyTorch `ApproximateGP` with its likelihood.
 
-It is made in memory (`to_gpytorch`), or written as a state dict and a Python file that loads it
-(`export`). The classes are defined in the text of that file only (`SOURCE`). The model in memory is
-made by executing this text, so tests of it test the exported file.
+`to_gpytorch` makes the model in memory; `export` writes a state dict and a Python file that loads
+it. The classes are defined only in the text of this Python file (`SOURCE`). The model in memory is
+made by executing the text, so that tests of the model also test the file.
 """
 
 import importlib
@@ -31,11 +31,11 @@ from dlmexp.experiment.models.file import TrainedCell, encoded, lower_triangular
 from dlmexp.experiment.models.predictor import checked_kernel
 
 MARK = '"""A sparse GP that was trained by dlmexp'  # begins every file that `export` writes
-# The text of the exported Python file. `{mark}` opens its docstring, so it has no quotes before it.
-# In `encode`, a category has one of two encodings. With `indicators` it becomes a feature for each
-# level and one for missing values. These come after the features of all other columns, where the
-# kernel expects them. With `dummies` it becomes a feature for each level but the first, at the
-# column's place.
+# The text of the exported Python file. `{mark}` contains the quotes that open the docstring.
+# In `encode`, a category has one of two encodings (`Schema`):
+# - indicators: a feature for each level and one for missing values. They come after the features of
+#   all other columns, where the kernel expects them.
+# - dummies: a feature for each level but the first, at the place of the column.
 SOURCE = '''\
 {mark}: {about}.
 
@@ -137,7 +137,7 @@ KERNELS = {
     "matern32": ("MaternKernel", {"nu": 1.5}),
     "matern52": ("MaternKernel", {"nu": 2.5}),
 }
-"""The class in `gpytorch.kernels` and its options, by our name."""
+"""The class in `gpytorch.kernels` and its options, by the name of our kernel."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Exported:
     Attributes:
         model: The model.
         likelihood: The likelihood.
-        saved: The state dicts of both, and all that is needed to encode tables.
+        saved: The state dicts of model and likelihood, and what is needed to encode tables.
         source: The text of the Python file with the classes.
     """
 
@@ -160,22 +160,21 @@ class Exported:
 def to_gpytorch(trained: TrainedCell, file: str = "model.pt") -> Exported:
     """Return the model and the likelihood with all parameters set.
 
-    For a mixture, model and likelihood have a batch dimension: the components.
+    If q is a mixture, the model and its predictions have a batch dimension: the components.
 
     Args:
         trained: The model.
-        file: The name of the state dict's file, for the source.
+        file: The name of the state dict's file, which the Python file mentions.
     """
     import_gpytorch()
     source = _source(trained, file)
     module = types.ModuleType("dlmexp_exported")
-    # This is safe, though the model may come from elsewhere: the names in the source are checked,
-    # and texts in it can't end the string that they are in (`_inside_string`).
+    # The model may come from a stranger, but executing its source is safe: names of kernels and
+    # likelihoods are checked, and texts can't end the string that they are in (`_inside_string`).
     exec(compile(source, f"<exported {trained.cell.key}>", "exec"), module.__dict__)
     model = module.Model().to(PARAMETER_DTYPE)
-    likelihood = eval(GPYTORCH_LIKELIHOODS[trained.cell.likelihood], module.__dict__).to(
-        PARAMETER_DTYPE
-    )
+    likelihood_source = GPYTORCH_LIKELIHOODS[trained.cell.likelihood]
+    likelihood = eval(likelihood_source, module.__dict__).to(PARAMETER_DTYPE)
     hyper = {}
     for name, value in trained.hyper.items():
         hyper[name] = torch.as_tensor(np.array(value), dtype=PARAMETER_DTYPE)
@@ -191,7 +190,11 @@ def to_gpytorch(trained: TrainedCell, file: str = "model.pt") -> Exported:
 
 
 def _set_prior(model: Any, trained: TrainedCell, hyper: Mapping[str, Tensor]) -> None:
-    """Set the parameters of mean and kernel."""
+    """Set the parameters of mean and kernel.
+
+    The kernel is: scale * (kernel of numbers * kernels of categories) + linear kernel. Without
+    categories or without a linear term, these parts and the sum or product around them are missing.
+    """
     model.mean_module.constant.copy_(hyper["mean"])
     scaled = model.covar_module
     if "linear_variance" in hyper:
@@ -202,8 +205,8 @@ def _set_prior(model: Any, trained: TrainedCell, hyper: Mapping[str, Tensor]) ->
     if "category_lengthscale" in hyper:
         factors = kernel.kernels
         _set_category_lengthscales(factors, hyper["category_lengthscale"])
-        # The factor of the numbers. Without numbers it is that of a category, and none of the
-        # parameters below is in `hyper`.
+        # The first factor is the kernel of numbers. In a table without numbers it is the kernel of
+        # a category; then `hyper` has none of the parameters below, and nothing is set twice.
         kernel = factors[0]
     if "lengthscale" in hyper:
         kernel.lengthscale = hyper["lengthscale"].reshape(1, -1)
@@ -217,30 +220,34 @@ def _set_category_lengthscales(factors: Any, lengthscales: Tensor) -> None:
     """Set the lengthscales of categories.
 
     Args:
-        factors: The factors of a product kernel: that of the numbers, if there are any, then those
-            of categories.
+        factors: The factors of a product kernel: the kernel of numbers, if there are numbers, then
+            a kernel for each category.
         lengthscales: The lengthscale of each category.
     """
-    # The last ones: without numbers there is no first factor to skip.
+    # Count from the end, since there is a kernel of numbers only if there are numbers.
     category_factors = list(factors)[-len(lengthscales) :]
     for factor, lengthscale in zip(category_factors, lengthscales, strict=True):
         factor.lengthscale = lengthscale
 
 
 def _variance_by_feature(trained: TrainedCell, variance: Tensor) -> Tensor:
-    """Return the variance of the weight of every feature.
+    """Return the variance of the weight of every feature, for the linear kernel.
 
-    A category has one variance, which is that of its features: the indicators of its levels.
+    Args:
+        trained: The model.
+        variance: A variance for each number, then for each category. All features of a category,
+            the indicators of its levels, have the variance of the category.
     """
-    sizes = trained.schema.categories
-    n_numbers = len(variance) - len(sizes)
-    repeats = torch.tensor([1] * n_numbers + list(sizes))
+    indicator_counts = trained.schema.categories
+    n_numbers = len(variance) - len(indicator_counts)
+    repeats = torch.tensor([1] * n_numbers + list(indicator_counts))
     return variance.repeat_interleave(repeats)
 
 
 def _set_posterior(strategy: Any, trained: TrainedCell, Z: Tensor) -> None:
     """Set inducing inputs and q of a variational strategy."""
     strategy.inducing_points.copy_(Z)
+    # Otherwise GPyTorch would overwrite q by the prior when the model is first called.
     strategy.variational_params_initialized.fill_(1)
     q = strategy._variational_distribution
     q.variational_mean.copy_(torch.as_tensor(trained.m))
@@ -250,7 +257,8 @@ def _set_posterior(strategy: Any, trained: TrainedCell, Z: Tensor) -> None:
 def _saved(trained: TrainedCell, model: Any, likelihood: Any) -> dict[str, Any]:
     """Return the content of the state dict's file."""
     normalisation = trained.normalisation
-    # A feature that was constant in training is 0 after normalisation, whatever its value.
+    # A feature that was constant in training is 0 after normalisation, whatever its value: division
+    # by infinity has this effect.
     X_std = np.where(normalisation.constant, np.inf, normalisation.std)
     return {
         "model": model.state_dict(),
@@ -271,15 +279,16 @@ def _saved(trained: TrainedCell, model: Any, likelihood: Any) -> dict[str, Any]:
 def export(trained: TrainedCell, path: Path) -> Path:
     """Write a model to a file.
 
-    `.npz` is a single file for `dlmexp predict --model`, with the schema of tables in it. `.pt` is
-    the state dict; the Python file that loads it gets the same name with the suffix `.py`.
+    A `.npz` file is all that `dlmexp predict --model` needs: it also contains the schema of tables.
+    A `.pt` file contains the state dict; the Python file that loads it gets the same name with the
+    suffix `.py`.
 
     Returns:
         The path of the `.npz` file or of the Python file.
 
     Raises:
-        UserError: the path has another suffix, or the Python file would overwrite one that is not
-            ours, or GPyTorch has no such likelihood or kernel.
+        UserError: the path has another suffix, or the Python file would overwrite a file that
+            `export` has not written, or GPyTorch lacks the likelihood or the kernel.
     """
     check_output(path, f"'{path}'", (".pt", ".npz"))
     checked_kernel(trained)
@@ -288,7 +297,7 @@ def export(trained: TrainedCell, path: Path) -> Path:
         return path
     script = path.with_suffix(".py")
     if script.exists() and not _is_exported(script):
-        problem = f"'{script}' is there and not one of ours, and would be overwritten"
+        problem = f"'{script}' would be overwritten, and dlmexp has not written it"
         raise UserError(f"{problem}: choose another name")
     exported = to_gpytorch(trained, path.name)
     buffer = io.BytesIO()
@@ -305,7 +314,7 @@ def _is_exported(script: Path) -> bool:
 
 
 def import_gpytorch() -> types.ModuleType:
-    """Import and return GPyTorch, without torch's warnings of deprecated functions it uses."""
+    """Import and return GPyTorch, without warnings that it uses deprecated functions of torch."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return importlib.import_module("gpytorch")
@@ -323,7 +332,7 @@ def _source(trained: TrainedCell, file: str) -> str:
     kernel = _kernel(cell.kernel, n_features, cell.ard)
     hyper = {}
     for name, value in trained.hyper.items():
-        # Our kernels take a leading dimension of models, here of one.
+        # Our kernels take batches of models: add their leading dimension.
         hyper[name] = torch.as_tensor(np.array(value))[None]
     # GPyTorch's jitter is absolute, ours is relative to the mean of Kuu's diagonal.
     Kuu_diagonal = checked_kernel(trained).diagonal(hyper["Z"], hyper)
@@ -348,7 +357,7 @@ def _source(trained: TrainedCell, file: str) -> str:
 
 
 def _inside_string(text: str) -> str:
-    """Return a text with question marks in place of characters that could end a string."""
+    """Return a text with question marks in place of characters that could end a string literal."""
     return re.sub(r"[^\w .,=+-]", "?", text)
 
 
@@ -366,38 +375,41 @@ def _check_likelihood(name: str) -> None:
 
 @dataclass(frozen=True)
 class _KernelSource:
-    """The module to import, and the expression that makes the kernel."""
+    """The module that an exported file imports, and the expression in it that makes the kernel."""
 
     module: str
     expression: str
 
 
 def _kernel(name: str, n_features: int, ard: bool) -> _KernelSource:
-    """Return the source of a kernel, with its scale, factors of categories and linear term.
+    """Return the source of a kernel, with its scale, kernels of categories and linear term.
 
     Args:
-        name: The name of our kernel, or the import path of one of GPyTorch.
+        name: The name of our kernel, or the import path of a kernel of GPyTorch.
         n_features: The number of features, indicators of categories included.
-        ard: Whether it has a lengthscale for each number.
+        ard: Whether the kernel has a lengthscale for each number.
 
     Raises:
         UserError: GPyTorch has no such kernel.
     """
     kernel = kernel_named(name)
     if not isinstance(kernel, Mixed):
-        source = _base_kernel(name, n_features if ard else None, {})
+        source = _base_kernel(name, n_features if ard else None, active={})
         expression = f"gpytorch.kernels.ScaleKernel({source.expression})"
         return _KernelSource(source.module, expression)
     n_numbers = n_features - kernel.indicator_count
     module = "gpytorch"
     factors: list[str] = []
     if n_numbers:
+        # Without categories all features are numbers, and the kernel needs no selection of them.
         active = {"active_dims": list(range(n_numbers))} if kernel.sizes else {}
         source = _base_kernel(kernel.base.name, n_numbers if ard else None, active)
         module = source.module
         factors.append(source.expression)
     factors += _category_factors(kernel.sizes, first=n_numbers)
-    base = f"gpytorch.kernels.ProductKernel({', '.join(factors)})" if kernel.sizes else factors[0]
+    base = factors[0]
+    if kernel.sizes:
+        base = f"gpytorch.kernels.ProductKernel({', '.join(factors)})"
     expression = f"gpytorch.kernels.ScaleKernel({base})"
     if kernel.linear:
         linear = _call("gpytorch.kernels.LinearKernel", {"ard_num_dims": n_features})
@@ -420,26 +432,26 @@ def _category_factors(sizes: Sequence[int], first: int) -> list[str]:
     return factors
 
 
-def _base_kernel(name: str, ard: int | None, active: Mapping[str, Any]) -> _KernelSource:
+def _base_kernel(name: str, n_lengthscales: int | None, active: Mapping[str, Any]) -> _KernelSource:
     """Return the source of a kernel without its scale.
 
     Args:
-        name: The name of our kernel, or the import path of one of GPyTorch.
-        ard: The number of lengthscales with ARD; None without it.
-        active: The option `active_dims` with the kernel's features; empty: all features.
+        name: The name of our kernel, or the import path of a kernel of GPyTorch.
+        n_lengthscales: The number of lengthscales with ARD; None without ARD.
+        active: The option `active_dims` with the features of the kernel; empty: all features.
 
     Raises:
         UserError: GPyTorch has no such kernel.
     """
     if name in KERNELS:
         class_name, options = KERNELS[name]
-        if ard is not None:
-            options = {**options, "ard_num_dims": ard}
+        if n_lengthscales is not None:
+            options = {**options, "ard_num_dims": n_lengthscales}
         expression = _call(f"gpytorch.kernels.{class_name}", {**options, **active})
         return _KernelSource("gpytorch", expression)
     if "." in name:
         kernel: Any = kernel_named(name)
-        expression = _call(name, {**kernel.options(ard), **active})
+        expression = _call(name, {**kernel.options(n_lengthscales), **active})
         return _KernelSource(name.rpartition(".")[0], expression)
     known = ", ".join(KERNELS)
     problem = f"GPyTorch has no kernel like '{name}'"
@@ -447,6 +459,6 @@ def _base_kernel(name: str, ard: int | None, active: Mapping[str, Any]) -> _Kern
 
 
 def _call(function: str, options: Mapping[str, Any]) -> str:
-    """Return the source of a call."""
+    """Return the source of a call with these options as keyword arguments."""
     arguments = ", ".join(f"{key}={value}" for key, value in options.items())
     return f"{function}({arguments})"

@@ -1,7 +1,7 @@
 """How much each column of a table matters to a trained model (docs/SPEC.md, section 7).
 
 The values of one column are permuted among the rows, and all other columns are kept. The rise in
-the mean loss over these rows is the importance of the column.
+the mean loss over the rows is the importance of the column.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,10 @@ from dlmexp.experiment.models.relevance import column_lengthscales
 
 REPEATS = 10
 """Number of permutations of every column."""
-STANDARD_ERRORS = 1.96
-"""Distance from the mean to the ends of a 95 % interval."""
+Z_95 = 1.96
+"""Distance in standard errors from a mean to the ends of its 95 % interval."""
 MAX_ROWS = 2000
-"""Of more rows, a sample of this size is used: its intervals are narrow enough."""
+"""The size of the sample that is used if there are more rows: its intervals are narrow enough."""
 
 RowLosses = Callable[[Float[np.ndarray, "N D"]], Float[np.ndarray, " N"]]
 """Computes the loss of every row from features, for fixed targets."""
@@ -44,10 +44,10 @@ class Rows(NamedTuple):
 def importance(
     predictor: Predictor, rows: Rows, repeats: int = REPEATS, seed: int = 0
 ) -> pd.DataFrame:
-    """Return the importance of every column, the most important first.
+    """Return the importance of every column, the most important column first.
 
     Args:
-        predictor: The model, or a mixture of models.
+        predictor: Predicts by a model, or by a mixture of models.
         rows: Rows that no model was trained on.
         repeats: Number of permutations of every column.
         seed: Seed of the permutations.
@@ -55,14 +55,14 @@ def importance(
     Returns:
         A row per column of the table, with five columns:
 
-        - `column`: its name.
+        - `column`: the name of the column.
         - `nll_increase`: by how much the NLL per row rises. For models that predict a mean only,
-          it is `squared_error_increase` in its place, in squared units of the target.
-        - `lower_95` and `upper_95`: the ends of a 95 % interval of the rise. It is over rows, each
-          with its mean over the permutations.
-        - `lengthscale`: small where the function varies much with the column, infinite if the
-          column was constant in training; NaN if the column has none of its own, and in mixtures
-          of several models.
+          there is `squared_error_increase` in its place, in squared units of the target.
+        - `lower_95` and `upper_95`: the ends of a 95 % interval of the rise. The interval shows the
+          variation between rows; the rise of a row is the mean over all permutations.
+        - `lengthscale`: small if the function varies much with the column, infinite if the column
+          was constant in training; NaN if the column has no lengthscale of its own, or if there are
+          several models.
 
     Raises:
         UserError: There are fewer than two rows, or no permutation.
@@ -78,24 +78,25 @@ def importance(
         return row_losses(predictor, X, y)
 
     increase_column = "nll_increase" if predictor.has_distribution else "squared_error_increase"
-    table = []
+    table_rows = []
     losses_before = losses(X)
     lengthscales = _lengthscales(predictor)
     for column, features in column_features(predictor.schema).items():
         increase = _mean_increase(losses, X, losses_before, features, repeats, random)
         mean = increase.mean()
         standard_error = increase.std(ddof=1) / np.sqrt(len(increase))
-        half_width = STANDARD_ERRORS * standard_error
-        row = {
+        half_width = Z_95 * standard_error
+        table_row = {
             "column": column,
             increase_column: mean,
             "lower_95": mean - half_width,
             "upper_95": mean + half_width,
             "lengthscale": lengthscales.get(column, np.nan),
         }
-        table.append(row)
-    frame = pd.DataFrame(table).sort_values(increase_column, ascending=False, kind="stable")
-    return frame.reset_index(drop=True)
+        table_rows.append(table_row)
+    table = pd.DataFrame(table_rows)
+    ranked = table.sort_values(increase_column, ascending=False, kind="stable")
+    return ranked.reset_index(drop=True)
 
 
 def _mean_increase(
@@ -106,12 +107,12 @@ def _mean_increase(
     repeats: int,
     random: np.random.Generator,
 ) -> Float[np.ndarray, " N"]:
-    """Return the rise in the loss of each row when a column is permuted, over all permutations.
+    """Return the rise in the loss of each row when a column is permuted, a mean over permutations.
 
     Args:
         losses: Computes the loss of every row.
         X: The rows.
-        losses_before: Their losses before the permutation.
+        losses_before: The losses of the rows before the permutation.
         features: The features of the column.
         repeats: Number of permutations, over which the mean is taken.
         random: Draws the permutations.
@@ -119,13 +120,14 @@ def _mean_increase(
     total = np.zeros(len(X))
     for _ in range(repeats):
         permuted = X.copy()
+        # All features of the column move together.
         permuted[:, features] = X[random.permutation(len(X)), features]
         total += losses(permuted) - losses_before
     return total / repeats
 
 
 def column_features(schema: Schema) -> dict[str, slice]:
-    """Return the positions of the features that each column is encoded as, by column name."""
+    """Return the positions of the features of each column, by the name of the column."""
     features = {}
     start = 0
     for column in schema.columns_of_features:
@@ -141,16 +143,17 @@ def row_losses(
 ) -> Float[np.ndarray, " N"]:
     """Return the loss of every row.
 
-    It is -log p(y) of normalised targets. The density of a mixture of models is the mean of theirs.
-    For models that predict a mean only, it is the squared error in the units of the target.
+    It is -log p(y) of normalised targets, where the density of a mixture of models is the mean of
+    the densities of the models. For models that predict a mean only, the loss is the squared error
+    in the units of the target.
     """
     if not predictor.has_distribution:
-        # Predictions are in the units of the target, but y has logarithms if the schema says so.
+        # Predictions are in the units of the target; y may be its logarithm.
         targets = np.exp(y) if predictor.schema.log else y
         return (predictor.predict(X)["mean"] - targets) ** 2
     log_densities = []
     for member in predictor.members:
-        # Tensors have a leading dimension [1] for the cells of a batch.
+        # Tensors have a leading dimension for the cells of a batch, of size 1 here.
         mu, v = member.marginals(X)
         normalised = (y - member.model.y_mean) / member.model.y_std
         targets = torch.as_tensor(normalised).to(mu)[None]
@@ -162,7 +165,7 @@ def row_losses(
 
 
 def _lengthscales(predictor: Predictor) -> dict[str, float]:
-    """Return the lengthscales by column (`column_lengthscales`); empty for several models."""
+    """Return lengthscales by column (`column_lengthscales`); empty if there are several models."""
     if len(predictor.members) > 1:
         return {}
     model = predictor.members[0].model

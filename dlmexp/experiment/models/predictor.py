@@ -1,4 +1,4 @@
-"""Predictions of a trained model, or of the mixture of several, in the user's units and labels."""
+"""Predictions of a trained model, or of a mixture of models, in the user's units and labels."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,22 +26,24 @@ BISECTIONS = 60
 USUAL_LEVEL = 0.95
 """The probability of the intervals of likelihoods (`Likelihood.interval`)."""
 SMALLEST_STEP = 1e-9
-"""The width by which an interval of width 0 is first widened; also the smallest random share."""
-
-LARGEST = 1e150
-"""Positive parameters are smaller, so that their squares are finite."""
+"""The step by which an interval of width 0 is widened first."""
+SMALLEST_SHARE = 1e-9
+"""The least probability at which a random quantile is taken: the quantile at 0 may be infinite."""
+LARGEST_PARAMETER = 1e150
+"""Positive parameters must be smaller, so that their squares are finite."""
 
 Columns = dict[str, np.ndarray]
 """Columns of predictions by name, [rows] each."""
 Marginals = tuple[Float[Tensor, "1 *K N"], Float[Tensor, "1 *K N"]]
-"""Mean mu and variance v of q(f) at N rows; of a mixture, those of each of its K components."""
+"""Mean mu and variance v of q(f) at N rows; if q is a mixture, for each of its K components."""
 
 
 def _predicts_variance(model: TrainedCell) -> bool:
     """Return whether the predicted variance of a model has a meaning.
 
-    The objective decides this. The plugin that defines it may be missing, as predictions do not
-    need it. Then q decides: its covariance is 0 if the objective does not train a variance.
+    This is known from the objective. If the objective is defined by a plugin that is not loaded,
+    which predictions do not need, it is seen from q: its covariance is 0 if the objective does not
+    train a variance.
     """
     name = model.cell.objective
     if name in OBJECTIVES:
@@ -53,8 +55,8 @@ def checked_kernel(model: TrainedCell) -> Kernel:
     """Return the kernel of a model.
 
     Raises:
-        UserError: there is no such kernel or likelihood, or the hyperparameters of the model are
-            not theirs, or a hyperparameter has an impossible value.
+        UserError: the plugin with the kernel or the likelihood is missing, or the hyperparameters
+            of the model are not those of kernel and likelihood, or have impossible values.
     """
     cell = model.cell
     _check_plugins(cell)
@@ -64,15 +66,17 @@ def checked_kernel(model: TrainedCell) -> Kernel:
     parameters = {**kernel.parameters(n_features, cell.ard), **likelihood.parameters}
     for name, parameter in parameters.items():
         if name not in model.hyper or model.hyper[name].shape != parameter.shape:
-            both = f"its kernel '{cell.kernel}' and likelihood '{cell.likelihood}' ('{name}')"
-            problem = f"the model of cell {cell.key} does not fit {both}, which have changed"
+            problem = (
+                f"the model of cell {cell.key} does not fit its kernel '{cell.kernel}' and "
+                f"likelihood '{cell.likelihood}' ('{name}'), which have changed"
+            )
             raise UserError(f"{problem}: train it again")
         if parameter.positive and not _are_possible(model.hyper[name]):
             values = map("{:g}".format, np.ravel(model.hyper[name]))
             problem = (
                 f"the model of cell {cell.key} is not sound: its {name} is {', '.join(values)}"
             )
-            raise UserError(f"{problem}, and must be positive and below {LARGEST:g}")
+            raise UserError(f"{problem}, and must be positive and below {LARGEST_PARAMETER:g}")
     return kernel
 
 
@@ -90,7 +94,7 @@ def _check_plugins(cell: Cell) -> None:
 
 def _are_possible(values: np.ndarray) -> bool:
     """Return whether all values of a positive parameter are positive, and their squares finite."""
-    is_possible = (values > 0) & (values < LARGEST)
+    is_possible = (values > 0) & (values < LARGEST_PARAMETER)
     return bool(is_possible.all())
 
 
@@ -102,7 +106,7 @@ class Member:
         kernel = checked_kernel(model)
 
         def tensor(array: np.ndarray | float) -> Tensor:
-            # The core computes batches of cells: [None] adds the dimension B = 1.
+            # The core computes batches of B cells: [None] adds the dimension B = 1.
             return torch.tensor(np.asarray(array)[None], dtype=PARAMETER_DTYPE, device=device)
 
         predictor_class = ComponentPredictor if model.is_mixture else MarginalPredictor
@@ -118,7 +122,8 @@ class Member:
         self.likelihood = predictive_likelihood(likelihood, self.predictor.hyper, model.is_mixture)
 
     def marginals(self, X: Float[np.ndarray, "N D"]) -> Marginals:
-        """Return mean and variance of q(f) at rows, which are given before normalisation."""
+        """Return mean and variance of q(f) at rows, whose features are not normalised."""
+        # m is [1, K, M] if q is a mixture, else [1, M].
         components = self.predictor.m.shape[1:-1]
         mu = self.predictor.m.new_empty(1, *components, len(X))
         v = self.predictor.m.new_empty(1, *components, len(X))
@@ -132,17 +137,17 @@ class Member:
         return mu, v
 
     def unnormalised(self, y: Tensor) -> Tensor:
-        """Return normalised targets, or predictions of them, in their units."""
+        """Return normalised targets, or predictions of them, in the original units."""
         return y * self.model.y_std + self.model.y_mean
 
     def moments(
         self, mu: Float[Tensor, "1 N"], v: Float[Tensor, "1 N"], has_distribution: bool
     ) -> tuple[Float[Tensor, "1 N"], Float[Tensor, "1 N"] | None]:
-        """Return mean and standard deviation of a new observation in its units.
+        """Return mean and standard deviation of a new observation, in the units of the target.
 
-        The standard deviation is None if it is not known. For a model of logarithms they are the
-        moments of a log-normal variable. If its noise is not Gaussian, or not known, the median is
-        returned in place of the mean.
+        The standard deviation is None if it is not known. A model of the logarithm of the target
+        returns the moments of the target itself: those of a log-normal variable if the noise is
+        Gaussian, else the median in place of the mean, and no standard deviation.
         """
         if self.model.schema.log and isinstance(self.likelihood, Mixture):
             return self._moments_of_log_mixture(self.likelihood, mu, v)
@@ -157,7 +162,10 @@ class Member:
     def _moments_of_exponential(
         self, mean: Float[Tensor, "1 *K N"], std: Float[Tensor, "1 *K N"] | None
     ) -> tuple[Float[Tensor, "1 *K N"], Float[Tensor, "1 *K N"] | None]:
-        """Return mean and standard deviation of y from those of log y."""
+        """Return mean and standard deviation of y from mean and standard deviation of log y.
+
+        Without Gaussian noise, or without a standard deviation, return the median of y and None.
+        """
         if std is None or self.model.cell.likelihood != "gaussian":
             return mean.exp(), None
         # log y ~ N(mean, std^2): E[y] = exp(mean + std^2 / 2), Var[y] = E[y]^2 (exp(std^2) - 1)
@@ -167,7 +175,7 @@ class Member:
     def _moments_of_log_mixture(
         self, mixture: Mixture, mu: Float[Tensor, "1 K N"], v: Float[Tensor, "1 K N"]
     ) -> tuple[Float[Tensor, "1 N"], Float[Tensor, "1 N"] | None]:
-        """Return the moments of y from those of log y in each component."""
+        """Return mean and standard deviation of y, where log y has a mixture distribution."""
         mean = self.unnormalised(mixture.component.mean(mu, v))
         std = mixture.component.std(mu, v)
         if std is not None:
@@ -186,8 +194,8 @@ class Outputs:
 
     Attributes:
         level: The probability of the central interval.
-        quantiles: The probabilities of quantiles; that of 0.1 is in the column `quantile_0.1`.
-        above: Thresholds; the column `above_100` is the probability of more than 100.
+        quantiles: Probabilities of quantiles; the column `quantile_0.1` has the quantile at 0.1.
+        above: Thresholds; the column `above_100` has the probability of more than 100.
         samples: The number of independent draws of a new observation: `sample_1`, ...
     """
 
@@ -203,9 +211,9 @@ class Outputs:
 
 
 class Predictor:
-    """Predicts by one model, or by the mixture of several with equal weights.
+    """Predicts by one model, or by a mixture of models with equal weights.
 
-    All models have the same columns.
+    All models of a mixture have the same schema.
     """
 
     def __init__(self, models: Sequence[TrainedCell], device: str = "cpu"):
@@ -214,9 +222,9 @@ class Predictor:
         self.task = models[0].cell.task
         for model in models:
             if model.schema != self.schema:
-                both = f"the models of cells {models[0].cell.key} and {model.cell.key}"
-                advice = "their tables have other columns or labels; train them on one"
-                raise UserError(f"{both} make no mixture: {advice}")
+                cells = f"the models of cells {models[0].cell.key} and {model.cell.key}"
+                advice = "their tables have different columns or labels; train them on one table"
+                raise UserError(f"{cells} make no mixture: {advice}")
 
     @cached_property
     def has_distribution(self) -> bool:
@@ -233,18 +241,18 @@ class Predictor:
     ) -> Columns:
         """Return columns of predictions.
 
-        For regression and counts they are `mean`, `std` and the ends `lower_95` and `upper_95` of
+        For regression and counts these are `mean`, `std` and the ends `lower_95` and `upper_95` of
         the central interval with probability `level`. For binary data they are `label` and a
-        probability for each label. The other columns that are `outputs` follow.
+        probability for each label. The further columns in `outputs` follow.
 
         Args:
             X: Rows before normalisation.
             level: The probability of the interval, if `outputs` is None.
-            outputs: The columns besides these.
+            outputs: The probability of the interval, and further columns.
             random: Draws the samples; None: a generator with seed 0.
 
         Raises:
-            UserError: a wanted column needs a distribution, and the models predict none, or labels.
+            UserError: the models cannot predict these outputs (`check`).
         """
         outputs = outputs or Outputs(level)
         self.check(outputs)
@@ -257,8 +265,9 @@ class Predictor:
         for threshold in outputs.above:
             columns[f"above_{threshold:g}"] = self._probability_above(marginals, threshold)
         arrays: Columns = {}
-        for name, column in columns.items():
-            arrays[name] = column[0].cpu().numpy()  # without the dimension of cells
+        for name, tensor in columns.items():
+            arrays[name] = tensor[0].cpu().numpy()  # without the dimension of cells
+            # Quantiles of counts are whole numbers.
             if self.task == "count" and name in quantiles:
                 arrays[name] = arrays[name].astype(np.int64)
         return arrays
@@ -268,27 +277,28 @@ class Predictor:
     ) -> dict[str, Float[Tensor, "1 N"]]:
         """Return interval, quantiles and samples by name; empty without a distribution.
 
-        Samples are quantiles, too: at random probabilities.
+        A sample is a quantile, too: at a random probability.
         """
         if not self.has_distribution:
             return {}
         quantiles = self._interval(marginals, outputs.level)
         quantiles |= self._quantiles(marginals, outputs.quantiles)
         quantiles |= self._samples(marginals, outputs.samples, random)
+        # The quantile of exp(Y) is exp(quantile of Y), unlike the mean.
         if self.schema.log:
             for name, values in quantiles.items():
                 quantiles[name] = values.exp()
         return quantiles
 
     def check(self, outputs: Outputs) -> None:
-        """Raise UserError if the models cannot predict the wanted columns."""
+        """Raise UserError if the models cannot predict these outputs."""
         if not 0 < outputs.level < 1:
             raise UserError(f"level {outputs.level:g}: give a share between 0 and 1, such as 0.8")
         for share in outputs.quantiles:
             if not 0 < share < 1:
                 raise UserError(f"quantile {share:g}: give a share between 0 and 1, such as 0.1")
         if self.schema.labels is not None and (outputs.quantiles or outputs.above):
-            raise UserError("labels have no quantiles, and none is above another: leave them out")
+            raise UserError("labels have no quantiles and no order: leave quantiles and above out")
         if outputs.needs_distribution and not self.has_distribution:
             raise UserError("square loss predicts a mean only: there are no quantiles or samples")
 
@@ -318,7 +328,7 @@ class Predictor:
         return columns
 
     def _moments(self, marginals: list[Marginals]) -> dict[str, Float[Tensor, "1 N"]]:
-        """Return `mean` and, where all members know it, `std` of a new observation."""
+        """Return `mean` and, if all members have one, `std` of a new observation."""
         means = []
         stds = []
         for member, (mu, v) in zip(self.members, marginals, strict=True):
@@ -344,21 +354,22 @@ class Predictor:
         interval = member.likelihood.interval(mu, v)
         if interval is None:
             return {}
+        # A single likelihood has its usual interval in closed form.
         if len(self.members) == 1 and level == USUAL_LEVEL:
             lower = member.unnormalised(interval[0])
             upper = member.unnormalised(interval[1])
         else:
             shares = mu.new_tensor([(1 - level) / 2, (1 + level) / 2])
-            lower, upper = self._at_shares(marginals, shares[:, None, None])
+            lower, upper = self._quantiles_at(marginals, shares[:, None, None])
         percent = f"{100 * level:g}"
         return {f"lower_{percent}": lower, f"upper_{percent}": upper}
 
-    def _at_shares(
+    def _quantiles_at(
         self, marginals: list[Marginals], shares: Float[Tensor, "S 1 #N"]
     ) -> Float[Tensor, "S 1 N"]:
-        """Return the quantiles of a new observation at S probabilities (shares).
+        """Return the quantiles of a new observation at S probabilities, called shares.
 
-        The probabilities are the same for all rows, or differ by row.
+        The shares are the same for all rows (dimension 1), or differ by row (dimension N).
 
         Raises:
             UserError: a likelihood has no quantiles.
@@ -376,13 +387,20 @@ class Predictor:
             return self._cdf(marginals, y)
 
         is_count = self.task == "count"
-        # A quantile of a mixture lies between those of its members, so the intervals of the members
-        # are a first guess, which `_widened` extends to the wanted probabilities.
+        # A quantile of a mixture lies between those of its members. So an interval that contains
+        # the intervals of all members is a first guess, which `_widened` extends to all shares.
         low = torch.stack(lower_ends).amin(0)
         high = torch.stack(upper_ends).amax(0)
         if is_count:
             low = torch.zeros_like(high)
-        low, high = _widened(cdf, shares.amin(0), shares.amax(0), low, high, is_count)
+        low, high = _widened(
+            cdf,
+            lower_share=shares.amin(0),
+            upper_share=shares.amax(0),
+            low=low,
+            high=high,
+            is_count=is_count,
+        )
         quantiles = [quantile(cdf, share, low, high, is_count) for share in shares]
         return torch.stack(quantiles)
 
@@ -394,7 +412,7 @@ class Predictor:
             return {}
         mu, _ = marginals[0]
         column_of_shares = mu.new_tensor(shares)[:, None, None]
-        values = self._at_shares(marginals, column_of_shares)
+        values = self._quantiles_at(marginals, column_of_shares)
         names = [f"quantile_{share:g}" for share in shares]
         return dict(zip(names, values, strict=True))
 
@@ -407,10 +425,10 @@ class Predictor:
         random = random or np.random.default_rng(0)
         mu, _ = marginals[0]
         n_rows = mu.shape[-1]
-        uniform = random.uniform(SMALLEST_STEP, 1 - SMALLEST_STEP, (count, 1, n_rows))
+        uniform = random.uniform(SMALLEST_SHARE, 1 - SMALLEST_SHARE, size=(count, 1, n_rows))
         shares = torch.as_tensor(uniform).to(mu)
-        values = self._at_shares(marginals, shares)
-        return {f"sample_{number}": row for number, row in enumerate(values, start=1)}
+        samples = self._quantiles_at(marginals, shares)
+        return {f"sample_{number}": sample for number, sample in enumerate(samples, start=1)}
 
     def _probability_above(
         self, marginals: list[Marginals], threshold: float
@@ -420,12 +438,12 @@ class Predictor:
         n_rows = mu.shape[-1]
         if self.schema.log:
             if threshold <= 0:
-                return mu.new_ones(1, n_rows)
+                return mu.new_ones(1, n_rows)  # exp(Y) > 0 always
             threshold = float(np.log(threshold))
         return 1 - self._cdf(marginals, mu.new_full((1, n_rows), threshold))
 
     def _cdf(self, marginals: list[Marginals], y: Float[Tensor, "1 N"]) -> Float[Tensor, "1 N"]:
-        """Return P(Y <= y) under the mixture."""
+        """Return P(Y <= y) under the mixture of the members."""
         total = torch.zeros_like(y)
         for member, (mu, v) in zip(self.members, marginals, strict=True):
             normalised = (y - member.model.y_mean) / member.model.y_std
@@ -436,8 +454,9 @@ class Predictor:
 def _chosen_labels(labels: tuple[Label, Label], is_second: Bool[np.ndarray, " N"]) -> np.ndarray:
     """Return the first or the second label for each row.
 
-    Labels that are whole numbers make an array of integers.
+    If both labels are whole numbers, the array has integers, else objects.
     """
+    # With this dtype, NumPy does not convert labels of different types to a common type.
     first = np.array(labels[0], dtype=object)
     second = np.array(labels[1], dtype=object)
     chosen = np.where(is_second, second, first)
@@ -453,9 +472,10 @@ def _widened(
     high: Tensor,
     is_count: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Return an interval that contains both quantiles in all rows; for counts it begins at 0.
+    """Return intervals that contain the quantiles at two shares, for all rows.
 
-    Its ends move outwards by steps that double.
+    The ends of all intervals move outwards by steps that double. For counts the lower ends stay:
+    they are 0.
 
     Args:
         cdf: P(Y <= y).
@@ -494,7 +514,8 @@ def quantile(
         high: The upper ends, where cdf(high) >= share.
         is_count: Whether y is a count; otherwise y has the precision of float64.
     """
-    # All along, cdf(low) < share <= cdf(high), for counts from low = -1 on.
+    # The bisection keeps cdf(low) < share <= cdf(high). For counts it starts at low = -1, where
+    # the cdf is 0.
     if is_count:
         low = low - 1
     for _ in range(BISECTIONS):
@@ -513,8 +534,8 @@ def errors_in_target_units(columns: Columns, targets: Float[np.ndarray, " N"]) -
     """Return errors of predictions on rows with known targets, in the units of the targets.
 
     Returns:
-        RMSE, MAE, R2 unless all targets are equal, and the coverage of the 95 % interval if it was
-        predicted.
+        RMSE and MAE, R2 unless all targets are equal, and the coverage of the 95 % interval if the
+        predictions have one.
     """
     residuals = targets - columns["mean"]
     rmse = float(np.sqrt(np.mean(residuals**2)))
@@ -524,6 +545,6 @@ def errors_in_target_units(columns: Columns, targets: Float[np.ndarray, " N"]) -
     if variance > 0:
         errors["r2"] = 1 - rmse**2 / variance
     if "lower_95" in columns:
-        inside = (columns["lower_95"] <= targets) & (targets <= columns["upper_95"])
-        errors["coverage_95"] = float(np.mean(inside))
+        is_inside = (columns["lower_95"] <= targets) & (targets <= columns["upper_95"])
+        errors["coverage_95"] = float(np.mean(is_inside))
     return errors

@@ -12,20 +12,23 @@ Scores = dict[str, float]
 def auc(probability: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> float:
     """Return the area under the ROC curve; NaN if all rows are of one class.
 
-    It is the share of pairs of a row of class 1 and a row of class 0 in which the first has the
-    higher probability. Pairs with equal probabilities count half.
+    It is the share, among all pairs of a row of class 1 and a row of class 0, of those in which the
+    row of class 1 has the higher probability. Pairs with equal probabilities count half.
     """
     n_positive = float(y.sum())
     n_negative = len(y) - n_positive
     if not n_positive or not n_negative:
         return float("nan")
+    # `codes` are the positions of the rows' probabilities among the distinct probabilities, which
+    # are sorted; `counts` are the numbers of rows with each of these.
     _, codes, counts = np.unique(probability, return_inverse=True, return_counts=True)
     # Mann-Whitney: the AUC follows from the sum of the ranks of class 1. Ranks count from 1, and
     # rows of equal probability have the mean of their ranks.
     mean_ranks = np.cumsum(counts) - (counts - 1) / 2
     ranks = mean_ranks[codes]
     rank_sum = ranks[y == 1].sum()
-    smallest_rank_sum = n_positive * (n_positive + 1) / 2  # if all of class 1 is below class 0
+    # The least rank sum: all rows of class 1 have lower probabilities than those of class 0.
+    smallest_rank_sum = n_positive * (n_positive + 1) / 2
     return float((rank_sum - smallest_rank_sum) / (n_positive * n_negative))
 
 
@@ -38,17 +41,17 @@ def label_scores(
         The share of class 1 (`base_rate`), the AUC, the Brier score, and the entries of the
         confusion matrix. A probability above the threshold is a prediction of class 1.
     """
-    is_predicted = probability > threshold
+    is_predicted_positive = probability > threshold
     is_positive = y == 1
     squared_errors = (probability - y) ** 2
     return {
         "base_rate": float(is_positive.mean()),
         "auc": auc(probability, y),
         "brier": float(squared_errors.mean()),
-        "true_positives": int(np.count_nonzero(is_predicted & is_positive)),
-        "false_positives": int(np.count_nonzero(is_predicted & ~is_positive)),
-        "false_negatives": int(np.count_nonzero(~is_predicted & is_positive)),
-        "true_negatives": int(np.count_nonzero(~is_predicted & ~is_positive)),
+        "true_positives": int(np.count_nonzero(is_predicted_positive & is_positive)),
+        "false_positives": int(np.count_nonzero(is_predicted_positive & ~is_positive)),
+        "false_negatives": int(np.count_nonzero(~is_predicted_positive & is_positive)),
+        "true_negatives": int(np.count_nonzero(~is_predicted_positive & ~is_positive)),
     }
 
 
@@ -58,11 +61,11 @@ def count_scores(
     """Return how well a distribution of counts predicts counts y.
 
     Returns:
-        The mean Poisson `deviance` of the predicted means, and the `dispersion`: the mean ratio of
-        squared error and predicted variance. It is 1 if counts vary as predicted, and larger if
-        they vary more.
+        The mean Poisson `deviance` of the predicted means, and the `dispersion`: the mean of the
+        squared error divided by the predicted variance. The dispersion is 1 if counts vary as
+        predicted, and larger if they vary more.
     """
-    # 2 (y log(y / mean) - (y - mean)), where 0 log 0 = 0
+    # The deviance of a row is 2 (y log(y / mean) - (y - mean)), where 0 log 0 = 0.
     log_y = np.log(np.where(y > 0, y, 1.0))
     y_log_ratio = np.where(y > 0, y * (log_y - np.log(mean)), 0.0)
     deviance = 2 * (y_log_ratio - (y - mean))
@@ -99,7 +102,8 @@ def scores_on(predictor: Predictor, rows: Rows, threshold: float = 0.5) -> Score
     scores = prediction_scores(predictor.predict(rows.X), targets, predictor, threshold)
     if not predictor.has_distribution:
         return scores
-    # -log p(y) = -log p(normalised y) + log y_std
+    # -log p(y) = -log p(normalised y) + log y_std. Models of a mixture may differ in y_std: then
+    # take the mean of log y_std.
     log_scale = np.mean([np.log(member.model.y_std) for member in predictor.members])
     losses = row_losses(predictor, rows.X, rows.y)
     return {"nll": float(losses.mean() + log_scale), **scores}

@@ -40,7 +40,7 @@ def render(diagnosis: Diagnosis) -> MatplotlibFigure:
     # Only models of users' own tables have importance. Their figure has other panels.
     is_table = diagnosis.importance is not None
     has_content = {
-        _draw_over_feature: diagnosis.line is not None,
+        _draw_over_feature: diagnosis.curve is not None,
         _draw_true_against_predicted: not is_binary,
         _draw_residuals: is_table and not is_binary,
         _draw_probabilities: is_binary,
@@ -84,7 +84,7 @@ def numbers(diagnosis: Diagnosis) -> pd.DataFrame:
     if schema.labels is not None:
         labels = np.array(schema.labels, dtype=object)
         targets = labels[targets.astype(int)]
-    return pd.DataFrame({schema.target: targets, **diagnosis.columns})
+    return pd.DataFrame({schema.target: targets, **diagnosis.predictions})
 
 
 def text(diagnosis: Diagnosis, model: str) -> str:
@@ -109,10 +109,10 @@ def _errors(diagnosis: Diagnosis) -> str:
 
 def _draw_true_against_predicted(ax: Axes, diagnosis: Diagnosis) -> None:
     """Draw true values against predicted means, with intervals averaged in bins."""
-    mean = diagnosis.columns["mean"]
+    mean = diagnosis.predictions["mean"]
     y = diagnosis.targets
     target = diagnosis.model.schema.target
-    if "lower_95" in diagnosis.columns:
+    if "lower_95" in diagnosis.predictions:
         _draw_mean_intervals(ax, diagnosis)
     drawn = _rows_to_draw(len(y))
     _draw_points(ax, mean[drawn], y[drawn], label="test rows")
@@ -138,7 +138,7 @@ def _draw_points(ax: Axes, x: np.ndarray, y: np.ndarray, **style: Any) -> None:
 
 def _draw_residuals(ax: Axes, diagnosis: Diagnosis) -> None:
     """Draw residuals, the true values minus the predicted means, against these means."""
-    mean = diagnosis.columns["mean"]
+    mean = diagnosis.predictions["mean"]
     target = diagnosis.model.schema.target
     drawn = _rows_to_draw(len(mean))
     residuals = diagnosis.targets - mean
@@ -173,7 +173,7 @@ def _draw_mean_intervals(ax: Axes, diagnosis: Diagnosis) -> None:
 
     The interval need not contain the mean: that of a rare count goes from 0 to 0.
     """
-    columns = diagnosis.columns
+    columns = diagnosis.predictions
     rows = pd.DataFrame(
         {"x": columns["mean"], "low": columns["lower_95"], "high": columns["upper_95"]}
     )
@@ -189,7 +189,7 @@ def _draw_probabilities(ax: Axes, diagnosis: Diagnosis) -> None:
     target = diagnosis.model.schema.target
     labels = diagnosis.model.schema.labels
     assert labels is not None
-    probability = diagnosis.columns[f"probability_{labels[1]}"]
+    probability = diagnosis.predictions[f"probability_{labels[1]}"]
     edges: Any = np.linspace(0, 1, PROBABILITY_BINS + 1)
     for value, colour in enumerate((BLUE, ORANGE)):
         in_class = probability[diagnosis.targets == value]
@@ -267,7 +267,7 @@ def _draw_training(ax: Axes, diagnosis: Diagnosis) -> None:
 
 def _draw_over_feature(ax: Axes, diagnosis: Diagnosis) -> None:
     """Draw the prediction over the only feature, with training rows and inducing inputs."""
-    line = diagnosis.line
+    line = diagnosis.curve
     schema = diagnosis.model.schema
     assert line is not None
     if schema.labels is None:

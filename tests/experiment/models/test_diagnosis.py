@@ -89,7 +89,7 @@ def test_diagnosis_is_of_the_test_rows_of_the_split(trained):
     result = diagnose(results, chosen)
     predicted = Predictor([chosen.model]).predict(np.array(data.X[rows.test]))
     np.testing.assert_array_equal(result.targets, data.y[rows.test])
-    np.testing.assert_array_equal(result.columns["mean"], predicted["mean"])
+    np.testing.assert_array_equal(result.predictions["mean"], predicted["mean"])
     rmse = np.sqrt(np.mean((data.y[rows.test] - predicted["mean"]) ** 2))
     assert result.errors["rmse"] == pytest.approx(rmse)
     assert result.metric == "nll"
@@ -110,7 +110,7 @@ def test_candidates_are_those_of_the_largest_selection(trained):
 
 def test_line_goes_a_tenth_beyond_the_training_rows(trained):
     results, chosen = trained
-    line = diagnose(results, chosen).line
+    line = diagnose(results, chosen).curve
     assert line is not None
     low = line["rows"].min()
     high = line["rows"].max()
@@ -118,7 +118,7 @@ def test_line_goes_a_tenth_beyond_the_training_rows(trained):
     assert (line["x"][0], line["x"][-1]) == pytest.approx((low - margin, high + margin))
     assert len(line["rows"]) == len(line["targets"]) == chosen.model.cell.n
     assert len(line["inducing"]) == 5
-    assert len(line["mean"]) == len(line["x"]) == diagnosis.LINE_POINTS
+    assert len(line["mean"]) == len(line["x"]) == diagnosis.CURVE_POINTS
 
 
 class Uniform:

@@ -125,7 +125,7 @@ def test_training_goes_on_in_gpytorch(tmp_path):
 
 @pytest.mark.parametrize(("changes", "name", "word"), [
     ({"likelihood": "logistic"}, "a.pt", "'logistic'"), ({"kernel": "rational"}, "a.pt", "'rational'"),
-    ({}, "model.pt", "not one of ours"), ({}, "no/model.pt", "can't write"),
+    ({}, "model.pt", "dlmexp has not written it"), ({}, "no/model.pt", "can't write"),
 ])  # fmt: skip
 def test_what_gpytorch_has_not_and_names_of_files(changes, name, word, tmp_path):
     (tmp_path / "model.py").write_text("print('mine')")

@@ -20,12 +20,12 @@ BINARY = Schema("fraud", (Column("amount"),), ("no", "yes"))
 def diagnosis_of(schema: Schema = MIXED, **facts: Any) -> Diagnosis:
     """Return predictions on 500 test rows with candidates and a course of training."""
     usual: dict[str, Any] = {
-        "columns": {"mean": Y + 0.1, "lower_95": Y - 1, "upper_95": Y + 1},
+        "predictions": {"mean": Y + 0.1, "lower_95": Y - 1, "upper_95": Y + 1},
         "targets": Y,
         "betas": pd.DataFrame({"beta": [1.0, 0.1], "validation": [1.0, 2.0], "test": [1.0, 2.0]}),
         "calibration": None,
         "metric": "nll",
-        "line": None,
+        "curve": None,
         "objective": np.linspace(2, 1, 30),
     }
     return Diagnosis(model=made_up_model(schema=schema), **(usual | facts))
@@ -50,7 +50,7 @@ def test_predictions_have_their_intervals_as_a_band():
 
 def test_many_test_rows_are_drawn_in_part():
     y = np.linspace(0, 1, 2001)
-    panel = render(diagnosis_of(columns={"mean": y}, targets=y)).axes[0]
+    panel = render(diagnosis_of(predictions={"mean": y}, targets=y)).axes[0]
     assert panel.get_title().startswith("test rows (2000 of 2001)")
     assert len(np.asarray(panel.lines[0].get_xdata())) == 2000
 
@@ -114,7 +114,7 @@ def test_one_feature_has_its_predictions_and_inducing_inputs_inside_its_range():
         "targets": x,
         "inducing": np.array([-1.0, 0.5, 2.0]),
     }
-    panel = render(diagnosis_of(line=line)).axes[0]
+    panel = render(diagnosis_of(curve=line)).axes[0]
     (inducing,) = [artist for artist in panel.lines if artist.get_label() == "inducing inputs"]
     assert np.asarray(inducing.get_xdata()).tolist() == [0.5]
     assert panel.get_xlabel() == "rooms"
