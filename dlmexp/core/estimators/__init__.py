@@ -1,9 +1,9 @@
 """Estimators of the log loss and its gradient, by name (docs/SPEC.md, section 4).
 
-The estimators are: exact, quadrature, biased Monte Carlo (bMC: the log of a sample mean), whose
-gradients are those of autograd, and unbiased product sampling (uPS), which has a gradient of its
-own (section 3 of the paper). Random numbers come from `draws`; the samples of uPS from
-`product_samplers` and, by rejection, from `envelope`.
+The estimators are exact, quadrature, biased Monte Carlo (bMC: the log of a sample mean), and
+unbiased product sampling (uPS). Autograd computes the gradients of all but uPS, which has a
+gradient of its own (section 3 of the paper). Random numbers come from `draws`; the samples of uPS
+from `product_samplers` and, by rejection, from `envelope`.
 """
 
 import math
@@ -25,7 +25,7 @@ from dlmexp.core.likelihoods.base import has_own_log_loss
 from dlmexp.core.likelihoods.integration import hermite_log_loss
 
 MAX_NODES = 200
-"""The most nodes of a quadrature: with more, weights of the rule underflow."""
+"""The most nodes of a quadrature: with more nodes, weights of the rule underflow."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Estimator(ABC):
     """
 
     name: ClassVar[str]
-    """The name under which it is registered; set by that."""
+    """The name under which it is registered; the registration sets it."""
 
     @abstractmethod
     def __call__(
@@ -62,13 +62,17 @@ class Estimator(ABC):
     def loss_and_acceptance(
         self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
     ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B"] | None]:
-        """Return the loss, and the share of accepted proposals; None if it does not reject any."""
+        """Return the loss per row, and the share of accepted proposals.
+
+        The share is None for an estimator that rejects no proposals.
+        """
         return self(likelihood, mu, v, y, draws), None
 
     def capturable(self, likelihood: type[Likelihood]) -> bool:
         """Return whether its operations do not depend on the data, as a CUDA graph needs.
 
-        Those of the generic log loss of a likelihood do (`integration`).
+        A log loss that the likelihood inherits does not qualify: its quadrature (`integration`)
+        chooses its nodes by the data.
         """
         return has_own_log_loss(likelihood)
 
@@ -76,7 +80,7 @@ class Estimator(ABC):
         """Check that it can be used with this likelihood.
 
         Raises:
-            UserError: It can't.
+            UserError: The estimator can't be used with the likelihood.
         """
         return
 
@@ -89,7 +93,7 @@ ESTIMATORS: Registry[type[Estimator]] = Registry("estimator", "dlmexp.core.estim
 class Exact(Estimator):
     """-log E_q p(y|f) and its gradient, exact to rounding.
 
-    It is a closed form or, where there is none, a sufficiently fine quadrature.
+    It is computed by a closed form or, where there is none, by a sufficiently fine quadrature.
     """
 
     def __call__(
@@ -102,7 +106,7 @@ class Exact(Estimator):
 @ESTIMATORS.register("quadrature")
 @dataclass(frozen=True)
 class Quadrature(Estimator):
-    """-log sum_k w_k p(y|mu + sqrt(v) e_k) by Gauss-Hermite; the gradient is that of autograd."""
+    """-log sum_k w_k p(y|mu + sqrt(v) e_k), with Gauss-Hermite nodes e_k and weights w_k."""
 
     nodes: int = 20
 
@@ -114,7 +118,7 @@ class Quadrature(Estimator):
         """Check the number of nodes.
 
         Raises:
-            UserError: There are too many.
+            UserError: There are more than `MAX_NODES`.
         """
         if self.nodes > MAX_NODES:
             raise UserError(f"estimator.quadrature.nodes={self.nodes}: give at most {MAX_NODES}")
@@ -129,7 +133,7 @@ class Quadrature(Estimator):
 def log_mean_prob(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
 ) -> Float[Tensor, "*B N"]:
-    """Return log 1/S sum_j p(y|f_j) of S samples f_j = mu + sqrt(v) e_j of q; mu, v, y [*B, N]."""
+    """Return log(1/S sum_j p(y|f_j)) of S samples f_j = mu + sqrt(v) e_j of q; mu, v, y [*B, N]."""
     e = draws.normal(samples, mu.shape[-1])
     f = torch.addcmul(mu.unsqueeze(-2), v.sqrt().unsqueeze(-2), e)
     log_p = likelihood.over_samples().log_prob(f, y.unsqueeze(-2))
@@ -144,7 +148,7 @@ class BMC(Estimator):
     samples: int
 
     def capturable(self, likelihood: type[Likelihood]) -> bool:
-        """Return True, as it calls `log_prob` alone."""
+        """Return True, as it calls only `log_prob`, whose operations do not depend on the data."""
         return True
 
     def __call__(
@@ -159,14 +163,14 @@ class BMC(Estimator):
 class SmoothBMC(Estimator):
     """-log(1/S sum_j p(y|f_j) + nu).
 
-    The paper writes it with the sum in one place and with the mean in another; this is the mean.
+    The paper has the sum over j in one place and the mean in another; this is the mean.
     """
 
     samples: int
     nu: float = 1e-4
 
     def capturable(self, likelihood: type[Likelihood]) -> bool:
-        """Return True, as it calls `log_prob` alone."""
+        """Return True, as it calls only `log_prob`, whose operations do not depend on the data."""
         return True
 
     def __call__(
@@ -178,7 +182,7 @@ class SmoothBMC(Estimator):
 
 
 class _WithGradient(torch.autograd.Function):
-    """(value, mu, v, d_mu, d_v) -> value, whose gradients in mu and v are d_mu and d_v."""
+    """(value, mu, v, d_mu, d_v) -> value, with the gradients d_mu in mu and d_v in v."""
 
     @staticmethod
     def forward(
@@ -200,8 +204,8 @@ class UPS(Estimator):
     """Unbiased product sampling: f_j ~ q~(f), which is proportional to q(f) p(y|f).
 
     The value is the exact log loss, or for counts a quadrature with an error of 1e-7 where v <= 2.
-    The gradient is -1/S sum_j grad log q(f_j), unbiased for any number of samples S. In the
-    likelihood's own parameters it is -1/S sum_j grad log p(y|f_j).
+    The gradient in mu and v is -1/S sum_j grad log q(f_j), unbiased for any number of samples S.
+    The gradient in the likelihood's own parameters is -1/S sum_j grad log p(y|f_j).
     """
 
     samples: int
@@ -212,16 +216,16 @@ class UPS(Estimator):
 
     def capturable(self, likelihood: type[Likelihood]) -> bool:
         """Return whether the sampler's operations do not depend on the data."""
-        sampler = SAMPLERS[self.sampler].chosen_for(likelihood)
+        sampler = SAMPLERS[self.sampler].sampler_for(likelihood)
         return sampler.capturable and has_own_log_loss(likelihood)
 
     def check(self, likelihood: type[Likelihood]) -> None:
         """Check that the sampler can draw for this likelihood.
 
         Raises:
-            UserError: It can't.
+            UserError: The sampler can't draw for the likelihood.
         """
-        SAMPLERS[self.sampler].chosen_for(likelihood)
+        SAMPLERS[self.sampler].sampler_for(likelihood)
 
     def __call__(
         self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
@@ -239,7 +243,7 @@ class UPS(Estimator):
             # 1. Samples and value
             constant_mu = mu.detach()
             constant_v = v.detach()
-            draw = SAMPLERS[self.sampler].chosen_for(type(likelihood)).draw
+            draw = SAMPLERS[self.sampler].sampler_for(type(likelihood)).draw
             sample = draw(likelihood, constant_mu, constant_v, y, self.samples, draws)
             if sample.loss is None:
                 value = likelihood.log_loss(constant_mu, constant_v, y)
@@ -254,7 +258,8 @@ class UPS(Estimator):
         # 3. Gradients in the likelihood's own parameters
         if any(tensor.requires_grad for tensor in likelihood.own_tensors().values()):
             f = constant_mu.unsqueeze(-2) + constant_v.sqrt().unsqueeze(-2) * e
-            # This adds 0 to the value, and -1/S sum_j grad log p(y|f_j) to the gradient.
+            # Adding `mean_loss - mean_loss.detach()` adds 0 to the value, and
+            # -1/S sum_j grad log p(y|f_j) to the gradient.
             mean_loss = -likelihood.over_samples().log_prob(f, y.unsqueeze(-2)).mean(-2)
             value = value + (mean_loss - mean_loss.detach())
         loss = _WithGradient.apply(value, mu, v, d_mu, d_v)

@@ -2,7 +2,8 @@
 
 A cell has the same draws whichever cells share its batch, on a CPU and on a GPU, resumed or not.
 There is no generator state: a number is a hash of these five integers, computed by tensor
-operations that a CUDA graph can capture (the iteration is a tensor).
+operations that a CUDA graph can capture (the iteration is a tensor, so that a captured graph draws
+new numbers at each replay).
 """
 
 import math
@@ -16,25 +17,25 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 Transform = Callable[[Tensor], tuple[Tensor, ...]]
-"""From uniform numbers [S, L, N] to arrays whose first dimension is S."""
+"""transform(u) returns arrays, with a first dimension of S, made of uniform numbers u [S, L, N]."""
 
 
 def _signed(word: int) -> int:
-    """Return an unsigned 64-bit word as the signed integer with the same bits, as torch has it."""
+    """Return the signed integer with the bits of an unsigned 64-bit word, as torch needs it."""
     if word >= 1 << 63:
         return word - (1 << 64)
     return word
 
 
-# The increment and the multipliers of splitmix64. Products of int64 wrap around, as they should.
+# The increment and the multipliers of splitmix64, which computes modulo 2^64, like torch's int64.
 INCREMENT = _signed(0x9E3779B97F4A7C15)
 FIRST_MULTIPLIER = _signed(0xBF58476D1CE4E5B9)
 SECOND_MULTIPLIER = _signed(0x94D049BB133111EB)
 
 
-def _shifted(x: Int[Tensor, "..."], by: int) -> Int[Tensor, "..."]:
-    """Return x shifted to the right, filled with zeros (torch's >> fills with the sign)."""
-    return (x >> by).bitwise_and_((1 << (64 - by)) - 1)
+def _shift_right(x: Int[Tensor, "..."], bits: int) -> Int[Tensor, "..."]:
+    """Return x shifted to the right and filled with zeros (torch's >> fills with the sign bit)."""
+    return (x >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def _hash(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
@@ -43,18 +44,19 @@ def _hash(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
     It is a bijection of 64-bit words in which every input bit influences every output bit.
     """
     x = x * INCREMENT
-    x = (x ^ _shifted(x, 30)) * FIRST_MULTIPLIER
-    x = (x ^ _shifted(x, 27)) * SECOND_MULTIPLIER
-    return x ^ _shifted(x, 31)
+    x = (x ^ _shift_right(x, 30)) * FIRST_MULTIPLIER
+    x = (x ^ _shift_right(x, 27)) * SECOND_MULTIPLIER
+    return x ^ _shift_right(x, 31)
 
 
 def _open_unit(word: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
-    """Return 64 random bits as a number in (0, 1), never 0 or 1.
+    """Return 64 random bits as a number in the open interval (0, 1).
 
-    It is (k + 1/2) 2^-bits, where k has so few bits that this is exact in the dtype.
+    It is (k + 1/2) 2^-bits, where k are the upper bits of the word: so few that the result is exact
+    in the dtype, and neither 0 nor 1.
     """
     bits = 52 if dtype == torch.float64 else 23
-    return _shifted(word, 64 - bits).to(dtype).add_(0.5).mul_(2.0**-bits)
+    return _shift_right(word, 64 - bits).to(dtype).add_(0.5).mul_(2.0**-bits)
 
 
 @dataclass(frozen=True)
@@ -81,21 +83,21 @@ class Draws:
     ) -> "Draws":
         """Return draws for a batch of this shape.
 
-        Each of its cells has a seed from torch's global random state.
+        Each cell of the batch has a seed from torch's global random state.
         """
-        cells = math.prod(batch)
-        seeds = torch.randint(1 << 62, (cells,), device=device)
-        index = torch.arange(cells, device=device).view(tuple(batch))
-        return cls(seeds, index, seeds.new_zeros(()), dtype)
+        cell_count = math.prod(batch)
+        seeds = torch.randint(1 << 62, (cell_count,), device=device)
+        index = torch.arange(cell_count, device=device).view(tuple(batch))
+        return cls(seeds, index, iteration=seeds.new_zeros(()), dtype=dtype)
 
     @cached_property
     def _key_of_iteration(self) -> Int[Tensor, " S"]:
         """Return a hash of each seed and the iteration."""
-        # The hash of 0 is 0, so that seed 0 needs the + 1.
+        # The hash of 0 is 0: without the + 1, seed 0 would have a trivial key.
         return _hash(_hash(self.seeds + 1) + self.iteration)
 
-    def _uniform(self, L: int, N: int, stream: int) -> Float[Tensor, "S L N"]:
-        """Return uniform numbers of each seed."""
+    def _uniform_by_seed(self, L: int, N: int, stream: int) -> Float[Tensor, "S L N"]:
+        """Return uniform numbers in (0, 1) for each seed."""
         key = _hash(self._key_of_iteration + stream)
         device = self.seeds.device
         # The number of the sample in the upper 32 bits, that of the row in the lower ones
@@ -111,24 +113,24 @@ class Draws:
     def uniform(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]:
         """Return uniform numbers in the open interval (0, 1)."""
         # Even streams are for uniform numbers, odd ones for normal numbers.
-        return self._by_cell(self._uniform(L, N, 2 * stream))
+        return self._by_cell(self._uniform_by_seed(L, N, 2 * stream))
 
     def transformed(
         self, transform: Transform, L: int, N: int, stream: int = 0
     ) -> tuple[Tensor, ...]:
-        """Return the arrays that `transform` makes of uniform numbers [S, L, N], for every cell.
+        """Return the arrays that `transform` makes of `uniform(L, N, stream)`, for every cell.
 
-        The work is done once per seed, not per cell.
+        The transformation is computed once per seed, not per cell.
         """
-        arrays = transform(self._uniform(L, N, 2 * stream))
+        arrays = transform(self._uniform_by_seed(L, N, 2 * stream))
         return tuple(self._by_cell(array) for array in arrays)
 
     def uniform_at(
         self, entries: Int[Tensor, " E"], L: int, N: int, stream: int = 0
     ) -> Float[Tensor, " E"]:
-        """Return entries of the flattened `uniform(L, N, stream)` without computing the others.
+        """Return the entries of the flattened `uniform(L, N, stream)` at the positions `entries`.
 
-        `entries` are their positions in the flattened array.
+        The other entries are not computed.
         """
         sample = entries // N % L
         row = entries % N
@@ -140,10 +142,10 @@ class Draws:
     def normal(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]:
         """Return standard normal numbers.
 
-        Samples 2 i and 2 i + 1 are a pair of the Box-Muller transform, so that the first l samples
-        do not depend on L.
+        Samples 2 i and 2 i + 1 are a pair of the Box-Muller transform, so that a sample does not
+        depend on the number of samples L.
         """
-        u = self._uniform(L + L % 2, N, 2 * stream + 1)
+        u = self._uniform_by_seed(L + L % 2, N, 2 * stream + 1)
         radius = (-2 * u[:, 0::2].log()).sqrt()
         angle = 2 * math.pi * u[:, 1::2]
         pairs = torch.stack((radius * angle.cos(), radius * angle.sin()), dim=2)

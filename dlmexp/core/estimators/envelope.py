@@ -1,16 +1,17 @@
 """Exact rejection sampling under an envelope: many rows, a fixed number of operations, no loop.
 
 The envelope is piecewise exponential or, for counts with the exponential link, made of
-half-normals. In the first case, a row's log density is bounded on each of K intervals by a straight
-line. A candidate picks an interval by its mass and a point in it by inversion, and is accepted with
-probability density / envelope.
+half-normals. A piecewise exponential envelope bounds a row's log density by a straight line on each
+of K intervals. A candidate picks an interval by its mass and a point in it by inversion, and is
+accepted with probability density / envelope.
 
-In addition to the L candidates for its L samples, a row draws spare ones. A rejected candidate is
-replaced by an accepted one of the row's first few. Whether other candidates are accepted does not
-depend on the values of the accepted ones, so every sample has exactly the distribution of the
-target, even if one value replaces two rejected candidates. Only a row whose first `POOL` candidates
-are all rejected keeps a rejected one. The probability of that is 1e-12 at the typical acceptance
-rate of 0.95, and 4e-4 at 0.58, the lowest that was seen up to v = 10^4 (Poisson counts of 0).
+In addition to the L candidates for its L samples, a row draws spare candidates, which come first. A
+rejected candidate is replaced by an accepted candidate from the row's pool, its first `POOL`
+candidates. Whether a candidate is accepted does not depend on the values of other candidates, so
+every sample has exactly the distribution of the target, even if one value replaces two rejected
+candidates. Only a row whose pool is rejected as a whole keeps a rejected candidate. The probability
+of this is 1e-12 at the typical acceptance rate of 0.95, and 4e-4 at 0.58, the lowest rate that was
+seen up to v = 10^4 (Poisson counts of 0).
 """
 
 import math
@@ -28,61 +29,62 @@ from dlmexp.core.likelihoods import Likelihood, LogConcave, Poisson, StudentT
 from dlmexp.core.likelihoods.log_concave import Mode
 
 POOL = 9
-"""Number of a row's candidates, spare ones first, that may replace rejected ones."""
+"""Number of candidates in a row's pool, those that may replace rejected ones."""
 TILT = 1e-2
-"""Intervals whose envelope falls by less than this are tilted to fall by as much."""
+"""Where the log of the envelope falls by less than this over an interval, it is tilted to fall by
+this much (`_propose`)."""
 TANGENTS = 4
 """Number of tangents on each side of the mode, for `log_concave`."""
 TANGENT_DROP = 8.0
-"""The tails of `log_concave` start where the log density has fallen by this, as a Gaussian has four
-standard deviations from its mean."""
+"""The tails of `log_concave` start where the log density is this much below its maximum, as that of
+a Gaussian is four standard deviations from its mean."""
 PIECES = 64
 """Number of pieces between the tails, for `scale_mixture`."""
 PIECES_DROP = 12.0
-"""The tails of `scale_mixture` start where the log density has fallen by this."""
-# The next two are of `half_normals`. They were chosen on a grid of extreme v, mu and y: the
-# acceptance rate is 0.96 for q as after training, at least 0.8 for v <= 100, and 0.58 in the worst
-# case up to v = 10^4 (no counts, and a q much wider than the likelihood).
+"""The tails of `scale_mixture` start where the log density is this much below its maximum."""
+# LIFT and LEFT_DROP belong to `half_normals`. They were chosen on a grid of extreme v, mu and y:
+# the acceptance rate is 0.96 for q as after training, at least 0.8 for v <= 100, and 0.58 in the
+# worst case up to v = 10^4 (a count of 0, and a q much wider than the likelihood).
 LIFT = 0.5
-"""a = log(1 + LIFT v / (1 + r v)), the point where the right half-normal touches."""
+"""The right half-normal touches the density at x = a = log(1 + LIFT v / (1 + r v))."""
 LEFT_DROP = 3.0
-"""log q~ has fallen by about this much at -c."""
+"""The left half-normal ends at x = -c, where log q~ has fallen by about this much."""
 
 
-def spares(samples: int) -> int:
-    """Return the number of spare candidates, which a row draws in addition to its samples.
+def number_of_spares(samples: int) -> int:
+    """Return the number of candidates that a row draws in addition to those for its samples.
 
-    There are at least two, enough to fill a pool together with the samples, and one more for every
-    16 samples.
+    There are at least two, and enough to fill a pool together with the samples; to these, one is
+    added for every 16 samples.
     """
     return max(POOL - samples, 2) + samples // 16
 
 
 def replace_rejected(
-    x: Float[Tensor, "*B C N"], accepted: Bool[Tensor, "*B C N"], extra: int
+    x: Float[Tensor, "*B C N"], accepted: Bool[Tensor, "*B C N"], spare_count: int
 ) -> Float[Tensor, "*B L N"]:
-    """Return the candidates from number `extra` on, with replacements of the rejected ones.
+    """Return the candidates after the spare ones, with replacements of those that were rejected.
 
-    Rejected candidate l is replaced by replacement l modulo `extra`. The replacements are the first
-    `extra` accepted candidates of the row's pool, repeated if there are fewer.
+    Rejected candidate l is replaced by replacement l modulo `spare_count`. The replacements are the
+    first `spare_count` accepted candidates of the row's pool, repeated if there are fewer.
     """
-    samples = x.shape[-2] - extra
+    samples = x.shape[-2] - spare_count
     # 1. The accepted candidates of the pool, packed to the front. The rejected ones are all written
     #    to one slot beyond the end.
-    size = max(POOL, extra)
-    pool = x[..., :size, :]
-    is_usable = accepted[..., :size, :]
-    count = is_usable.cumsum(-2)
+    pool_size = max(POOL, spare_count)
+    pool = x[..., :pool_size, :]
+    is_usable = accepted[..., :pool_size, :]
+    usable_so_far = is_usable.cumsum(-2)
     slots = torch.cat((pool, pool[..., -1:, :]), -2)
-    packed = slots.scatter(-2, torch.where(is_usable, count - 1, size), pool)
-    # 2. `extra` replacements of each row
-    usable_count = count[..., -1:, :].clamp_min(1)
-    number = torch.arange(extra, device=x.device).unsqueeze(-1) % usable_count
+    packed = slots.scatter(-2, torch.where(is_usable, usable_so_far - 1, pool_size), pool)
+    # 2. `spare_count` replacements of each row
+    usable_count = usable_so_far[..., -1:, :].clamp_min(1)
+    number = torch.arange(spare_count, device=x.device).unsqueeze(-1) % usable_count
     replacements = packed.gather(-2, number)
-    # 3. One for every sample
-    repeats = math.ceil(samples / extra)
+    # 3. One replacement for every sample
+    repeats = math.ceil(samples / spare_count)
     replacements = torch.cat((replacements,) * repeats, -2)[..., :samples, :]
-    return torch.where(accepted[..., extra:, :], x[..., extra:, :], replacements)
+    return torch.where(accepted[..., spare_count:, :], x[..., spare_count:, :], replacements)
 
 
 class Intervals(NamedTuple):
@@ -91,12 +93,12 @@ class Intervals(NamedTuple):
     On an interval the envelope is exp(height - rate * distance from the origin).
 
     Attributes:
-        origin: The end of the interval where the envelope is larger. Up to rounding: `rate` may be
-            slightly negative, but not where the length is infinite.
-        side: On which side of the origin the interval is: -1 or +1.
+        origin: The end of the interval where the envelope is larger, up to rounding.
+        side: The side of the origin on which the interval is: -1 or +1.
         length: The length of the interval, perhaps infinite.
         height: The log of the envelope at the origin.
-        rate: How fast the log of the envelope falls.
+        rate: How fast the log of the envelope falls. Rounding may make it slightly negative, but
+            only where the length is finite.
     """
 
     origin: Float[Tensor, "*B K N"]
@@ -114,22 +116,22 @@ def sample_under(
 ) -> tuple[Float[Tensor, "*B L N"], Bool[Tensor, "*B C N"]]:
     """Return samples of the density for every row, and which candidates were accepted.
 
-    The density need not be normalised; its logarithm is at most that of the envelope `intervals`.
+    The density need not be normalised; it must lie below the envelope `intervals`.
     """
-    extra = spares(samples)
+    spare_count = number_of_spares(samples)
     n = intervals.origin.shape[-1]
-    x, log_envelope = _propose(intervals, draws.uniform(extra + samples, n, stream=0))
-    threshold = draws.uniform(extra + samples, n, stream=1)
+    x, log_envelope = _propose(intervals, draws.uniform(spare_count + samples, n, stream=0))
+    threshold = draws.uniform(spare_count + samples, n, stream=1)
     accepted = threshold < (log_density(x) - log_envelope).exp_()
-    return replace_rejected(x, accepted, extra), accepted
+    return replace_rejected(x, accepted, spare_count), accepted
 
 
 def _propose(
     intervals: Intervals, u: Float[Tensor, "*B C N"]
 ) -> tuple[Float[Tensor, "*B C N"], Float[Tensor, "*B C N"]]:
     """Return a candidate for each uniform number, and the log of the envelope there."""
-    # 1. Dividing by the rate of a nearly flat interval would lose digits: it is tilted, and lifted
-    #    to stay above the density.
+    # 1. Dividing by the rate of a nearly flat envelope would lose digits. So the envelope is
+    #    tilted, and lifted to stay above the density.
     is_flat = (intervals.rate * intervals.length).abs() < TILT
     rate = torch.where(is_flat, TILT / intervals.length, intervals.rate)
     height = torch.where(is_flat, intervals.height + 2 * TILT, intervals.height)
@@ -142,30 +144,32 @@ def _propose(
     # 3. The point in it, by inversion: as u goes from (cumulated - mass) to cumulated,
     #    e^(-rate distance) - 1 = scale (u - (cumulated - mass)) goes from 0 to its value at the end
     scale = exp_minus_1_at_end / mass
-    constant = _at(interval, scale * (mass - cumulated))
-    exp_minus_1 = torch.addcmul(constant, _at(interval, scale), u)
+    constant = _value_in_interval(interval, scale * (mass - cumulated))
+    exp_minus_1 = torch.addcmul(constant, _value_in_interval(interval, scale), u)
     minus_rate_distance = exp_minus_1.clamp_min_(-1 + 1e-16).log1p_()
     # x = origin + side * distance
-    origin = _at(interval, intervals.origin)
-    side_over_rate = _at(interval, intervals.side / rate)
+    origin = _value_in_interval(interval, intervals.origin)
+    side_over_rate = _value_in_interval(interval, intervals.side / rate)
     x = torch.addcmul(origin, side_over_rate, minus_rate_distance, value=-1)
-    return x, _at(interval, height) + minus_rate_distance
+    return x, _value_in_interval(interval, height) + minus_rate_distance
 
 
 def _interval_of(
     u: Float[Tensor, "*B C N"], cumulated: Float[Tensor, "*B K N"]
 ) -> Int[Tensor, "*B C N"]:
-    """Return the interval of each u: the number of cumulated masses below u, without the last."""
-    # On a CPU, counting in bytes is twice as fast as a search, or as counting in longs.
+    """Return the interval of each u: the number of cumulated masses below it, but K - 1 at most."""
+    # On a CPU, counting in bytes is twice as fast as a search, and as counting in 64-bit integers.
     interval = torch.zeros_like(u, dtype=torch.uint8)
     for j in range(cumulated.shape[-2] - 1):
         interval += (u > cumulated[..., j : j + 1, :]).view(torch.uint8)
     return interval.long()
 
 
-def _at(interval: Int[Tensor, "*B C N"], table: Float[Tensor, "*B K N"]) -> Float[Tensor, "*B C N"]:
-    """Return the entry of the table for each candidate's interval."""
-    return table.gather(-2, interval)
+def _value_in_interval(
+    interval: Int[Tensor, "*B C N"], values: Float[Tensor, "*B K N"]
+) -> Float[Tensor, "*B C N"]:
+    """Return, for each candidate, the value of its interval, from the values of all intervals."""
+    return values.gather(-2, interval)
 
 
 @product_sampler("log_concave", LogConcave)
@@ -196,7 +200,7 @@ def _tangents(
 ) -> Intervals:
     """Return tangents to log(q p) up to `left` and `right` of the mode, and the tails beyond."""
     # 1. The intervals, in units of the reach: where they start, where the tangent touches, and
-    #    their lengths. The last one of each side is the tail.
+    #    their lengths. The last interval of each side is the tail.
     number = torch.arange(2 * TANGENTS + 2, dtype=left.dtype, device=left.device).unsqueeze(-1)
     side = torch.ones_like(number).masked_fill(number <= TANGENTS, -1.0)
     start = number % (TANGENTS + 1) / TANGENTS
@@ -210,8 +214,8 @@ def _tangents(
     slope = slope_of_p - mode.precision * (x + mode.shift)
     origin = side * start * reach
     height = -likelihood.fall(x, mode) + slope * (origin - x)
-    # 3. A tangent that touches beyond a knee is far above the mode at the origin of its interval.
-    #    The height of the mode, 0, is then the better bound.
+    # 3. A tangent that touches beyond a bend of the density is far above the mode at the origin of
+    #    its interval. The height of the mode, 0, is then the better bound.
     is_steep = height > 0.5
     height = height.masked_fill(is_steep, 0.0)
     slope = slope.masked_fill(is_steep, 0.0)
@@ -269,10 +273,10 @@ def scale_mixture(
     a, b = likelihood.over_samples().inverse_gamma
     v_samples = v.unsqueeze(-2)
     density = MixtureDensity(a, b, d2.unsqueeze(-2), v_samples)
-    intervals, top = _mixture_pieces(density, low.unsqueeze(-2), (high - low).unsqueeze(-2))
+    intervals, highest = _mixture_pieces(density, low.unsqueeze(-2), (high - low).unsqueeze(-2))
 
     def log_density(u: Tensor) -> Tensor:
-        return density.concave(u) + density.rising(u) - top
+        return density.concave(u) + density.rising(u) - highest
 
     u, accepted = sample_under(intervals, log_density, samples, draws)
     # f given w and y is N(mu + v (y - mu) / (v + w), v w / (v + w)).
@@ -286,9 +290,10 @@ def scale_mixture(
 def _mixture_pieces(
     density: MixtureDensity, low: Float[Tensor, "*B 1 N"], span: Float[Tensor, "*B 1 N"]
 ) -> tuple[Intervals, Float[Tensor, "*B 1 N"]]:
-    """Return lines above the log density minus `top`, their largest value, and `top`.
+    """Return lines above the log density on intervals, shifted to a maximum of 0, and the shift.
 
-    The intervals are pieces of [low, low + span], and the two tails, first and last.
+    The shift is the highest value of the lines, which was subtracted from them. The first and the
+    last interval are the tails, the others are pieces of [low, low + span].
     """
     # 1. The intervals: their left ends in [0, 1], their lengths, and their directions.
     number = torch.arange(PIECES + 2, dtype=low.dtype, device=low.device).unsqueeze(-1)
@@ -305,13 +310,14 @@ def _mixture_pieces(
     c_slope, c_height = _line_above_c(density, left, step, touch, is_tail, side)
     slope = slope + c_slope
     height = height + c_height
-    # 3. The origin of an interval is its higher end: of a rising line the right one.
+    # 3. The origin of an interval is its higher end: where the line rises, the right end.
     is_rising = (slope > 0) & ~is_tail
     origin = torch.where(is_rising, left + step, left)
     height = torch.where(is_rising, height + slope * step, height)
     side = torch.where(is_rising, -1.0, side)
-    top = height.amax(-2, keepdim=True)
-    return Intervals(origin, side, length * span, height - top, rate=-side * slope), top
+    highest = height.amax(-2, keepdim=True)
+    intervals = Intervals(origin, side, length * span, height - highest, rate=-side * slope)
+    return intervals, highest
 
 
 def _line_above_c(
@@ -324,8 +330,8 @@ def _line_above_c(
 ) -> tuple[Float[Tensor, "*B K N"], Float[Tensor, "*B K N"]]:
     """Return slope and height at the left end of a line above c on each interval.
 
-    It is a tangent where c is concave, and a chord where c is convex. Where c changes from convex
-    to concave, it is the line from the left end with the largest slope of c.
+    The line is a tangent where c is concave, and a chord where c is convex. Where c changes from
+    convex to concave, it starts at the left end of c with the largest slope of c.
     """
     is_concave = left.exp() >= density.v
     is_convex = (left + step).exp() <= density.v
@@ -335,8 +341,8 @@ def _line_above_c(
     slope = torch.where(is_convex, chord, density.steepest_rise())
     slope = torch.where(is_concave, tangent, slope)
     height = torch.where(is_concave, density.rising(touch) - tangent * (touch - left), c_left)
-    # In the left tail, c is below its value at the end of the tail. In the right one, unless it is
-    # concave there, c is below its limit 0.
+    # As c increases, it is below its value at the end of the left tail in all of this tail. In the
+    # right tail it is below its limit 0, which is the line unless c is concave there.
     is_left_tail = side < 0
     is_convex_right_tail = is_tail & (side > 0) & ~is_concave
     slope = torch.where(is_tail & (is_left_tail | ~is_concave), 0.0, slope)
@@ -354,12 +360,13 @@ class HalfNormalEnvelope(NamedTuple):
         exp(-x^2 / (2 left^2))            for -c < x < 0
         exp(-depth + slope (x + c))       for x < -c
 
-    With the rate r = e^f at the mode and p = 1/v, log q~ falls by r (e^x - 1 - x) + p x^2/2, and
-    e^x - 1 - x is bounded from below by parabolas:
+    With the rate r = e^f at the mode and p = 1/v, log q~ falls by r (e^x - 1 - x) + p x^2/2 from
+    the mode to x, and e^x - 1 - x is bounded from below by parabolas:
 
-    - for x > 0 by k x^2/2 - d with k = (e^a - 1)/a, for any a > 0: both have the same slope at
-      x = a, and d is such that they touch there;
-    - for -c < x < 0 by k x^2/2 with k = 2 (e^-c - 1 + c)/c^2, to which it is equal at 0 and -c.
+    - for x > 0 by k x^2/2 - d with k = (e^a - 1)/a, for any a > 0: curve and parabola have the same
+      slope at x = a, and d is such that they touch there;
+    - for -c < x < 0 by k x^2/2 with k = 2 (e^-c - 1 + c)/c^2: curve and parabola are equal at 0 and
+      at -c.
 
     So q~ is below a half-normal on each side. For x < -c, log q~ is below its tangent at -c.
     """
@@ -401,26 +408,26 @@ def half_normals(
     assert isinstance(likelihood, Poisson)
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     mode = likelihood.mode(mu, v, y)
-    wait_for_loss = on_side_stream(lambda: likelihood.log_loss_around(mode), mu.device)
+    wait_for_loss = start_on_side_stream(lambda: likelihood.log_loss_around(mode), mu.device)
     envelope = half_normal_envelope(mode.terms.curvature, mode.precision)
-    extra = spares(samples)
-    arrays = draws.transformed(_candidate_numbers, 3 * (extra + samples), mu.shape[-1])
+    spare_count = number_of_spares(samples)
+    arrays = draws.transformed(_candidate_numbers, 3 * (spare_count + samples), mu.shape[-1])
     numbers = CandidateNumbers(*arrays)
-    x, depth, inside = _propose_from_pieces(envelope, numbers)
+    x, depth, inside = _propose_from_parts(envelope, numbers)
     fall = likelihood.fall(x, mode.over_samples())
     accepted = (fall - depth < numbers.chance) & inside
-    x = replace_rejected(x, accepted, extra)
+    x = replace_rejected(x, accepted, spare_count)
     e = x.add_(mode.shift.unsqueeze(-2)).mul_(mode.precision.sqrt().unsqueeze(-2))
     return ProductSample(e, accepted.sum(-2, dtype=mu.dtype), accepted.shape[-2], wait_for_loss())
 
 
 class CandidateNumbers(NamedTuple):
-    """Random numbers [..., C, N] of which C candidates of a row are made.
+    """Random numbers [..., C, N] from which the C candidates of a row are computed.
 
     Attributes:
         pick: Exponential; picks one of the three parts of the envelope.
-        chance: Exponential; a candidate is accepted if log(envelope / q~) is less.
-        size: Half-normal.
+        chance: Exponential; a candidate is accepted if log(envelope / q~) is less than this.
+        size: Half-normal; the distance from the mode, in units of the width of a half-normal part.
         half_square: size^2 / 2.
     """
 
@@ -442,23 +449,23 @@ def _candidate_numbers(u: Float[Tensor, "*B C3 N"]) -> tuple[Tensor, ...]:
     )
 
 
-def _propose_from_pieces(
+def _propose_from_parts(
     envelope: HalfNormalEnvelope, numbers: CandidateNumbers
 ) -> tuple[Float[Tensor, "*B C N"], Float[Tensor, "*B C N"], Bool[Tensor, "*B C N"]]:
     """Return candidates, minus the log of the envelope there, and which of them are valid.
 
-    Candidates of the left half-normal beyond -c are not valid: there the tail is the envelope.
+    Candidates of the left half-normal beyond -c are not valid: the envelope there is the tail.
     """
     # 1. Masses of the three parts, in units of sqrt(pi/2); that of the left half-normal is `left`
     right_mass = envelope.lift.exp() * envelope.right
     tail_mass = math.sqrt(2 / math.pi) * (-envelope.depth).exp() / envelope.slope
     other_mass = envelope.left + tail_mass
     total = right_mass + other_mass
-    # 2. An exponential picks the part: the right one if it is small, the tail if it is large. Then
-    #    its excess over the threshold is an exponential again.
+    # 2. The exponential number picks the part: the right one if it is small, the tail if it is
+    #    large. In the tail, its excess over the threshold is exponential, too.
     right_threshold = (total / other_mass).unsqueeze(-2).log()
     tail_threshold = (total / tail_mass).unsqueeze(-2).log()
-    # A number, 0 or 1: torch.where takes three times as long on a CPU.
+    # As a number, 0 or 1, for the products below: torch.where takes three times as long on a CPU.
     is_right = (numbers.pick < right_threshold).to(numbers.pick.dtype)
     excess = numbers.pick - tail_threshold
     is_tail = excess > 0
@@ -485,12 +492,13 @@ def _left_end(r: Tensor, p: Tensor) -> Tensor:
     return 2 * LEFT_DROP * torch.addcmul(2 * LEFT_DROP * p, root, root).rsqrt()
 
 
-def on_side_stream(work: Callable[[], Tensor], device: torch.device) -> Callable[[], Tensor]:
-    """Begin `work` on a side stream of a GPU, and return a function that waits for its result.
+def start_on_side_stream(work: Callable[[], Tensor], device: torch.device) -> Callable[[], Tensor]:
+    """Start `work` on a side stream of a GPU, and return a function that waits for its result.
 
-    On a CPU, return `work` itself. A captured graph contains both streams and their waiting. As
-    each stream waits for the other, neither reuses memory that the other still reads, provided that
-    the tensors that `work` reads are kept until its result has been used.
+    On a CPU, return `work` itself, which then runs when the result is needed. A captured graph
+    contains both streams and the points where one waits for the other. As each stream waits for the
+    other, neither reuses memory that the other still reads, provided that the tensors that `work`
+    reads are kept until its result has been used.
     """
     if device.type != "cuda":
         return work
@@ -511,7 +519,7 @@ def on_side_stream(work: Callable[[], Tensor], device: torch.device) -> Callable
 def _side_stream(device: torch.device, main_stream: int) -> torch.cuda.Stream:
     """Return the side stream of a main stream.
 
-    Main streams do not share one: memory that is freed on a side stream may still be read on its
+    Every main stream has its own: memory that is freed on a side stream may still be read on its
     main stream.
     """
     return torch.cuda.Stream(device)

@@ -1,8 +1,8 @@
 """Product samplers: draws from q~(f) proportional to N(f; mu, v) p(y|f), for all rows at once.
 
-This module has their interface, the samplers without rejection (q~ is a Gaussian, or with the
-probit an extended skew-normal), and the rejection sampler of the paper. `envelope` has faster
-samplers that reject.
+This module has the interface of product samplers, the samplers without rejection (for likelihoods
+with which q~ is a Gaussian or, for the probit, an extended skew-normal), and the rejection sampler
+of the paper. `envelope` has faster rejection samplers.
 """
 
 import math
@@ -21,17 +21,17 @@ from dlmexp.core.likelihoods import Gaussian, Likelihood, Probit
 from dlmexp.core.likelihoods.discrete import signs
 
 OTHER_ESTIMATORS = "estimator=exact, quadrature, bmc or smooth_bmc"
-"""Estimators that need nothing of a likelihood but log_prob, as users type them."""
+"""The estimators that work with every likelihood, for messages to users."""
 
 
 class ProductSample(NamedTuple):
     """Samples of q~, and how they were drawn.
 
     Attributes:
-        e: The samples, standardised by q: f = mu + sqrt(v) e. The gradient needs e, whose digits
-            would be lost in f where v is tiny.
+        e: The samples, standardised by q: f = mu + sqrt(v) e. The gradient needs e, which could not
+            be recovered from f accurately where v is tiny.
         accepted: The number of accepted proposals of each row.
-        proposed: The number of proposals of each row; one number if it is the same for all rows.
+        proposed: The number of proposals of each row, as a float if it is the same for all rows.
         loss: The log loss of each row if the sampler has it at little cost, else None.
     """
 
@@ -42,7 +42,7 @@ class ProductSample(NamedTuple):
 
     @property
     def acceptance(self) -> Float[Tensor, "*B"]:
-        """The share of accepted proposals, over all rows."""
+        """The share of proposals that were accepted, over all rows."""
         proposed = self.proposed.mean(-1) if isinstance(self.proposed, Tensor) else self.proposed
         return self.accepted.mean(-1) / proposed
 
@@ -59,7 +59,7 @@ class ProductSampler:
     Attributes:
         name: Its name in SAMPLERS.
         draw: The function that draws.
-        likelihoods: The class of likelihoods that it can draw for.
+        likelihoods: The base class of the likelihoods for which it can draw.
         capturable: Whether its operations do not depend on the data, as a CUDA graph needs.
     """
 
@@ -68,11 +68,14 @@ class ProductSampler:
     likelihoods: type[Likelihood] = Likelihood
     capturable: bool = True
 
-    def chosen_for(self, likelihood: type[Likelihood]) -> "ProductSampler":
-        """Return the sampler for this likelihood: this one or, of `auto`, the likelihood's own.
+    def sampler_for(self, likelihood: type[Likelihood]) -> "ProductSampler":
+        """Return the sampler for this likelihood.
+
+        `auto` stands for the sampler that the likelihood names; any other sampler is returned
+        itself.
 
         Raises:
-            UserError: There is none, or this one can't draw for the likelihood.
+            UserError: The likelihood names none, or this sampler can't draw for it.
         """
         name = likelihood.product_sampler if self.name == "auto" else self.name
         if name is None:
@@ -81,9 +84,10 @@ class ProductSampler:
                 f"use {OTHER_ESTIMATORS}"
             )
         if not issubclass(likelihood, SAMPLERS[name].likelihoods):
-            other = "sampler=auto" if likelihood.product_sampler else OTHER_ESTIMATORS
+            alternative = "sampler=auto" if likelihood.product_sampler else OTHER_ESTIMATORS
             raise UserError(
-                f"sampler={name} can't draw for the likelihood '{likelihood.name}': use {other}"
+                f"sampler={name} can't draw for the likelihood '{likelihood.name}': "
+                f"use {alternative}"
             )
         return SAMPLERS[name]
 
@@ -106,8 +110,11 @@ def product_sampler(
 def auto(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
 ) -> ProductSample:
-    """Draw by the fastest exact sampler of the likelihood (`Likelihood.product_sampler`)."""
-    sampler = SAMPLERS["auto"].chosen_for(type(likelihood))
+    """Draw by the sampler that the likelihood names (`Likelihood.product_sampler`).
+
+    It is the fastest sampler that is exact for the likelihood.
+    """
+    sampler = SAMPLERS["auto"].sampler_for(type(likelihood))
     return sampler.draw(likelihood, mu, v, y, samples, draws)
 
 
@@ -122,11 +129,12 @@ def gaussian(
     mean = v.sqrt() * (y - mu) / total
     std = (likelihood.noise / total).sqrt()
     e = mean.unsqueeze(-2) + std.unsqueeze(-2) * draws.normal(samples, mu.shape[-1])
-    return ProductSample(e, mu.new_ones(()).expand_as(mu), 1)
+    return ProductSample(e, accepted=mu.new_ones(()).expand_as(mu), proposed=1)
 
 
 FAR_TAIL = 36.0
-"""Phi(-36) = 4e-284 is still a normal float64 number, and so is u Phi(-36) for every u drawn."""
+"""Where to leave the plain formula for truncated normals: Phi(-36) = 4e-284 is still a normal
+float64 number, and so is u Phi(-36) for every u that is drawn."""
 
 
 def truncated_normal(
@@ -134,19 +142,21 @@ def truncated_normal(
 ) -> Float[Tensor, "*B L N"]:
     """Return the (1 - u)-quantile of N(0, 1) truncated to t > -alpha, for any alpha, u in (0, 1).
 
-    It is the t above which N(0, 1) has the probability u Phi(alpha). Where alpha < -FAR_TAIL, that
-    underflows. There, with d = t^2 - alpha^2 and k = 1 + alpha^-2 - 2 alpha^-4, by Mills' ratio
+    It is the t above which N(0, 1) has the probability u Phi(alpha). Where alpha < -FAR_TAIL, this
+    probability underflows. There, by Mills' ratio, with d = t^2 - alpha^2 and
+    k = 1 + alpha^-2 - 2 alpha^-4,
 
         -2 log u = k d - d^2 / (2 alpha^4)
 
-    to an error of d^3 / (3 alpha^6): relative to it 1e-9 for typical u, 1e-6 for u = 1e-12. So t is
-    first computed for alpha = -FAR_TAIL, then the formula gives -2 log u, and d at alpha itself.
+    to an error of d^3 / (3 alpha^6), which is a share of 1e-9 of -2 log u for typical u, and of
+    1e-6 for u = 1e-12. So t is first computed for alpha = -FAR_TAIL. With its d, the formula gives
+    -2 log u. Then the formula, solved for d, gives d at alpha itself.
     """
     # 1. The quantile for alpha, or for -FAR_TAIL where alpha is less
     near = alpha.clamp_min(-FAR_TAIL)
     # Phi(near). torch.special.ndtr would compute 1 + erf, which is 0 below -8.
-    upper = 0.5 * torch.erfc(near * -(0.5**0.5))
-    t = -torch.special.ndtri(u * upper.unsqueeze(-2))
+    Phi_near = 0.5 * torch.erfc(near * -(0.5**0.5))
+    t = -torch.special.ndtri(u * Phi_near.unsqueeze(-2))
     # 2. -2 log u, by the formula at -FAR_TAIL
     near_squared = near.square().unsqueeze(-2)
     d = t.square() - near_squared
@@ -159,9 +169,9 @@ def truncated_normal(
     return torch.where((alpha < -FAR_TAIL).unsqueeze(-2), far_t, t)
 
 
-def _tail_slope(square: float | Tensor) -> float | Tensor:
-    """Return k = 1 + alpha^-2 - 2 alpha^-4 of alpha^2."""
-    return 1 + (1 - 2 / square) / square
+def _tail_slope(alpha_squared: float | Tensor) -> float | Tensor:
+    """Return k = 1 + alpha^-2 - 2 alpha^-4."""
+    return 1 + (1 - 2 / alpha_squared) / alpha_squared
 
 
 @product_sampler("skew_normal", Probit)
@@ -175,22 +185,22 @@ def skew_normal(
     s = signs(y)
     n = mu.shape[-1]
     total = 1 + v
-    # s z = sqrt(1 + v) (alpha + t), where t is N(0, 1) truncated to t > -alpha: so s z > 0. In
-    # float64 whatever the marginals are, as float32 can not represent the tails.
+    # s z = sqrt(1 + v) (alpha + t), where t is N(0, 1) truncated to t > -alpha: so s z > 0. alpha
+    # and t are float64 even if the marginals are float32, which can not represent the tails.
     alpha = (s * mu * total.rsqrt()).double()
     t = truncated_normal(draws.uniform(samples, n).double(), alpha).to(mu.dtype)
     # f given z has the mean mu + v / (1 + v) (z - mu) and the variance v / (1 + v).
     e = (s * (v / total).sqrt()).unsqueeze(-2) * t
     e.addcmul_(total.rsqrt().unsqueeze(-2), draws.normal(samples, n))
-    return ProductSample(e, mu.new_ones(()).expand_as(mu), 1)
+    return ProductSample(e, accepted=mu.new_ones(()).expand_as(mu), proposed=1)
 
 
 MAX_WIDENING = 10
 """The largest k of the proposal N(mu, k v)."""
 ROUNDS = 256
-"""The most proposals for an entry."""
+"""The most rounds: in a round, each entry without an accepted proposal gets a new proposal."""
 MAX_ROUNDS_AT_ONCE = 32
-"""The most rounds that are drawn together; after them, the processor waits for a GPU."""
+"""The most rounds that are drawn together; after them, the CPU must wait for a GPU's results."""
 
 
 def widening(
@@ -201,30 +211,30 @@ def widening(
 ) -> Float[Tensor, "*B N"]:
     """Return k of the proposal N(mu, k v).
 
-    k is 1 if p reaches half its maximum within a standard deviation of mu. Otherwise it is the
-    largest integer k <= 10 with max_[a,b] p <= p_max / sqrt(k), where [a, b] is the interval in
-    which q exceeds the proposal (docs/SPEC.md, section 4).
+    k is 1 if p(y|f) reaches half its maximum p_max within a standard deviation of mu. Otherwise it
+    is the largest integer k <= 10 with max_[a,b] p <= p_max / sqrt(k), where [a, b] is the interval
+    in which q exceeds the proposal (docs/SPEC.md, section 4).
     """
     peak = likelihood.peak(y)
     log_p_max = likelihood.log_p_max(y)
     deviation = v.sqrt()
 
-    def log_best(radius: Tensor) -> Tensor:
-        """Return log of max p / p_max within a radius of mu."""
-        nearest = torch.minimum(torch.maximum(peak, mu - radius), mu + radius)
-        return likelihood.log_prob(nearest, y) - log_p_max
+    def log_largest_p(radius: Tensor) -> Tensor:
+        """Return the log of max p / p_max within a radius of mu, reached nearest to the peak."""
+        nearest_to_peak = torch.minimum(torch.maximum(peak, mu - radius), mu + radius)
+        return likelihood.log_prob(nearest_to_peak, y) - log_p_max
 
     k = torch.ones_like(mu)
     for candidate in range(2, MAX_WIDENING + 1):
         log_k = math.log(candidate)
         # [a, b] = mu -+ sqrt(v log k / (1 - 1/k))
-        half = deviation * (log_k / (1 - 1 / candidate)) ** 0.5
-        k = torch.where(log_best(half) <= -log_k / 2, float(candidate), k)
-    return torch.where(log_best(deviation) >= math.log(0.5), 1.0, k)
+        radius = deviation * (log_k / (1 - 1 / candidate)) ** 0.5
+        k = torch.where(log_largest_p(radius) <= -log_k / 2, float(candidate), k)
+    return torch.where(log_largest_p(deviation) >= math.log(0.5), 1.0, k)
 
 
 class Entries(NamedTuple):
-    """Properties of the rows of samples [..., L, N], for each entry of the flattened samples.
+    """Properties of entries of samples [..., L, N], which are those of the row of each entry.
 
     Attributes:
         mu: Means of q.
@@ -246,14 +256,15 @@ class Entries(NamedTuple):
 
 
 class RejectionSampling:
-    """Rejection sampling under way: an entry is open until a proposal for it has been accepted.
+    """The state of rejection sampling, for all entries of the samples [*B, L, N].
 
-    In whatever order entries are drawn, each has the same random numbers, and so the same sample.
+    An entry is open until a proposal for it has been accepted. The random numbers of an entry, and
+    so its sample, do not depend on the order in which entries are drawn.
 
     Args:
         likelihood: The likelihood.
         rows: mu, v, y of every row, and the widening k of its proposal: all [*B, N].
-        samples: The number of samples.
+        samples: The number of samples L of a row.
         draws: The random numbers.
     """
 
@@ -265,10 +276,12 @@ class RejectionSampling:
         self.samples = samples
         self.draws = draws
         self.rows = rows
-        self.sampled = likelihood.over_samples()
+        self.sample_likelihood = likelihood.over_samples()
         log_p_max = likelihood.log_p_max(y).expand(mu.shape)
-        by_entry = [row.unsqueeze(-2).expand(self.shape).flatten() for row in (*rows, log_p_max)]
-        self.entries = Entries(*by_entry)
+        values_of_rows = (*rows, log_p_max)
+        self.entries = Entries(
+            *(values.unsqueeze(-2).expand(self.shape).flatten() for values in values_of_rows)
+        )
         self.e = torch.zeros_like(self.entries.mu)
         self.tries = torch.zeros_like(self.entries.mu)
 
@@ -277,30 +290,37 @@ class RejectionSampling:
         return torch.arange(self.e.numel(), device=self.e.device)
 
     def draw(
-        self, still_open: Int[Tensor, " E"], first_round: int = 0, last_round: int = ROUNDS
+        self, still_open: Int[Tensor, " E"], first_round: int = 0, end_round: int = ROUNDS
     ) -> Int[Tensor, " e"]:
-        """Draw for open entries together, and return those that are open after the rounds.
+        """Draw for open entries together, and return those that are still open afterwards.
 
         Args:
             still_open: The positions of the entries.
             first_round: The number of the first round.
-            last_round: The number after that of the last round.
+            end_round: The number of the first round that is not drawn any more.
         """
         rounds_done = first_round
         n = self.shape[-1]
-        while rounds_done < last_round and still_open.numel():
-            # As many rounds at once as were done before: at most twice as many as are needed.
+        while rounds_done < end_round and still_open.numel():
+            # As many rounds at once as were made before, so that the rounds are at most twice as
+            # many as are needed.
             count = min(MAX_ROUNDS_AT_ONCE, max(1, rounds_done))
-            rounds = range(rounds_done, min(last_round, rounds_done + count))
-            uniform = _uniform_of_rounds(self.draws, still_open, self.samples, n, rounds, 0)
-            threshold = _uniform_of_rounds(self.draws, still_open, self.samples, n, rounds, 1)
-            at_open = _at_entries(self.sampled, still_open, self.shape)
-            proposal, accepted = _propose(at_open, self.entries.at(still_open), uniform, threshold)
+            rounds = range(rounds_done, min(end_round, rounds_done + count))
+            uniform = _uniform_of_rounds(
+                self.draws, still_open, self.samples, n, rounds, number_in_round=0
+            )
+            threshold = _uniform_of_rounds(
+                self.draws, still_open, self.samples, n, rounds, number_in_round=1
+            )
+            likelihood = _likelihood_of_entries(self.sample_likelihood, still_open, self.shape)
+            open_entries = self.entries.at(still_open)
+            proposal, accepted = _propose(likelihood, open_entries, uniform, threshold)
+            # The first accepted proposal of each entry. Where there is none, the last proposal,
+            # which a later round overwrites.
             closes = accepted.any(0)
-            # The first accepted proposal; where there is none, the last one, to be overwritten.
-            first = torch.where(closes, accepted.to(torch.uint8).argmax(0), len(rounds) - 1)
-            self.e[still_open] = proposal.gather(0, first[None]).squeeze(0)
-            self.tries[still_open] += first + 1
+            chosen = torch.where(closes, accepted.to(torch.uint8).argmax(0), len(rounds) - 1)
+            self.e[still_open] = proposal.gather(0, chosen[None]).squeeze(0)
+            self.tries[still_open] += chosen + 1
             still_open = still_open[~closes]
             rounds_done = rounds.stop
         return still_open
@@ -308,15 +328,20 @@ class RejectionSampling:
     def draw_one_by_one(
         self, still_open: Int[Tensor, " E"], first_round: int = 0
     ) -> Int[Tensor, " e"]:
-        """Draw for one open entry after the other, and return those that are open after all rounds.
+        """Draw for one open entry after the other, and return those that are still open afterwards.
 
-        Arguments are those of `draw`.
+        The arguments are those of `draw`.
         """
-        open_after_all = [self.draw(entry, first_round) for entry in still_open.split(1)]
-        return torch.cat(open_after_all) if open_after_all else still_open
+        open_entries = [self.draw(entry, first_round) for entry in still_open.split(1)]
+        return torch.cat(open_entries) if open_entries else still_open
 
-    def finished(self, likelihood: Likelihood, still_open: Int[Tensor, " E"]) -> ProductSample:
-        """Return the samples. `auto` draws the entries that are still open; the paper goes on."""
+    def product_sample(
+        self, likelihood: Likelihood, still_open: Int[Tensor, " E"]
+    ) -> ProductSample:
+        """Return the samples, after drawing the entries that are still open by `auto`.
+
+        The paper would go on with rejection sampling for these entries.
+        """
         mu, v, y, _ = self.rows
         if still_open.numel():
             exact = auto.draw(likelihood, mu, v, y, self.samples, self.draws)
@@ -333,12 +358,14 @@ def rejection(
     """Draw as the paper does (its appendix "Efficient Implementation of Product Sampling").
 
     It draws until a proposal has been accepted for every entry, so its operations depend on the
-    data. All open entries are drawn together. Those that are open after `ROUNDS` come from `auto`.
+    data. All open entries are drawn together. Entries that are open after `ROUNDS` rounds are drawn
+    by `auto`.
     """
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     rows = (mu, v, y, widening(likelihood, mu, v, y))
     sampling = RejectionSampling(likelihood, rows, samples, draws)
-    return sampling.finished(likelihood, sampling.draw(sampling.all_entries()))
+    still_open = sampling.draw(sampling.all_entries())
+    return sampling.product_sample(likelihood, still_open)
 
 
 VECTORISED_ROUNDS = 2
@@ -351,14 +378,15 @@ def hybrid(
 ) -> ProductSample:
     """Draw the samples of `rejection` in the way that the paper describes for its code.
 
-    Two rounds are drawn for all entries together; then the open entries are drawn one by one.
+    The first two rounds are drawn for all entries together; then the entries that are still open
+    are drawn one by one.
     """
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     rows = (mu, v, y, widening(likelihood, mu, v, y))
     sampling = RejectionSampling(likelihood, rows, samples, draws)
-    still_open = sampling.draw(sampling.all_entries(), last_round=VECTORISED_ROUNDS)
+    still_open = sampling.draw(sampling.all_entries(), end_round=VECTORISED_ROUNDS)
     still_open = sampling.draw_one_by_one(still_open, first_round=VECTORISED_ROUNDS)
-    return sampling.finished(likelihood, still_open)
+    return sampling.product_sample(likelihood, still_open)
 
 
 @product_sampler("individual", capturable=False)
@@ -367,31 +395,37 @@ def individual(
 ) -> ProductSample:
     """Draw the samples of `rejection`, every entry on its own.
 
-    This is what the paper compares its hybrid procedure with. The proposal, too, is chosen for one
-    row after the other.
+    The paper compares its hybrid procedure with this one. The proposal, too, is chosen for one row
+    after the other.
     """
     mu, v, y = torch.broadcast_tensors(mu, v, y)
-    everywhere = torch.arange(mu.numel(), device=mu.device)
+    positions = torch.arange(mu.numel(), device=mu.device)
     widenings = []
-    for row in everywhere.split(1):
-        at_row = _at_entries(likelihood, row, mu.shape)
-        widenings.append(widening(at_row, mu.flatten()[row], v.flatten()[row], y.flatten()[row]))
+    for row in positions.split(1):
+        row_likelihood = _likelihood_of_entries(likelihood, row, mu.shape)
+        k = widening(row_likelihood, mu.flatten()[row], v.flatten()[row], y.flatten()[row])
+        widenings.append(k)
     rows = (mu, v, y, torch.cat(widenings).view(mu.shape))
     sampling = RejectionSampling(likelihood, rows, samples, draws)
     still_open = sampling.draw_one_by_one(sampling.all_entries())
-    return sampling.finished(likelihood, still_open)
+    return sampling.product_sample(likelihood, still_open)
 
 
 def _uniform_of_rounds(
-    draws: Draws, entries: Int[Tensor, "E"], samples: int, n: int, rounds: range, which: int
+    draws: Draws,
+    entries: Int[Tensor, "E"],
+    samples: int,
+    n: int,
+    rounds: range,
+    number_in_round: int,
 ) -> Float[Tensor, "R E"]:
     """Return a uniform number for each of these entries in each round.
 
-    A round has two uniform numbers for an entry; `which` is 0 or 1.
+    In a round, an entry has two uniform numbers: number 0 is for the proposal, 1 for its threshold.
     """
     by_round = []
-    for number in rounds:
-        stream = 2 * number + which
+    for round_number in rounds:
+        stream = 2 * round_number + number_in_round
         by_round.append(draws.uniform_at(entries, samples, n, stream))
     return torch.stack(by_round)
 
@@ -402,7 +436,11 @@ def _propose(
     uniform: Float[Tensor, "R E"],
     threshold: Float[Tensor, "R E"],
 ) -> tuple[Float[Tensor, "R E"], Bool[Tensor, "R E"]]:
-    """Return proposals e, standardised by q, and which of them are accepted."""
+    """Return proposals e, standardised by q, and which of them are accepted.
+
+    `uniform` makes the proposals. A proposal is accepted if its `threshold` is below its
+    probability of acceptance.
+    """
     k = entries.k
     e = k.sqrt() * torch.special.ndtri(uniform)
     f = entries.mu + entries.v.sqrt() * e
@@ -412,11 +450,11 @@ def _propose(
     return e, threshold.log() < log_accept
 
 
-def _at_entries(
-    sampled: Likelihood, entries: Int[Tensor, "E"], shape: tuple[int, ...]
+def _likelihood_of_entries(
+    likelihood: Likelihood, entries: Int[Tensor, "E"], shape: tuple[int, ...]
 ) -> Likelihood:
-    """Return the likelihood with its parameters at these entries of [..., L, N]."""
-    at_entries = {}
-    for name, tensor in sampled.own_tensors().items():
-        at_entries[name] = tensor.expand(shape).flatten()[entries]
-    return replace(sampled, **at_entries)
+    """Return the likelihood with its parameters at these entries of an array of this shape."""
+    parameters = {}
+    for name, tensor in likelihood.own_tensors().items():
+        parameters[name] = tensor.expand(shape).flatten()[entries]
+    return replace(likelihood, **parameters)

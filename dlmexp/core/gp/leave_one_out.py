@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dlmexp.core.gp.cholesky import factorise
+from dlmexp.core.gp.cholesky import Factor, factorise
 from dlmexp.core.gp.closed_form import Closed, Problem, gaussian_posterior, row_projection
 from dlmexp.core.gp.matrix_products import row_gram
 from dlmexp.core.gp.precision import PARAMETER_DTYPE, as_rows, row_sum, sum_over_rows
@@ -48,16 +48,13 @@ def leave_one_out(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
         return H, b
 
     H, b = sum_over_rows(sums_of_piece, problem.X, problem.centred_y, problem.rows_at_once)
-    eye = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
-    # F F^T = I + H,  m = F^-T F^-1 b
-    factor = factorise(H + eye, torch.zeros_like(beta))
-    m = factor.inverse.mT @ (factor.inverse @ b.unsqueeze(-1))
+    factor, m = _factor_and_mean(H, b)
     F_inverse, row_m = as_rows(problem.X, factor.inverse, m)
 
     def loss_of_piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         A, r = projection(X)
         d = r + noise
-        # A_i^T (I + H)^-1 A_i / d_i, the leverage of row i, below 1
+        # A_i^T (I + H)^-1 A_i / d_i = |F^-1 A_i|^2 / d_i, the leverage of row i, below 1
         leverage = (F_inverse @ A).square().sum(-2) / d
         # (C^-1)_ii
         precision = (1 - leverage) / d
@@ -71,6 +68,18 @@ def leave_one_out(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
     (loss,) = sum_over_rows(loss_of_piece, problem.X, problem.centred_y, problem.rows_at_once)
     q = gaussian_posterior(H.detach(), b.detach())
     return Closed(loss, q.m, q.L, projection.ok & factor.ok & q.ok)
+
+
+def _factor_and_mean(
+    H: Float[Tensor, "B M M"], b: Float[Tensor, "B M"]
+) -> tuple[Factor, Float[Tensor, "B M 1"]]:
+    """Return the Cholesky factor F of `I + H`, and `m = (I + H)^-1 b`."""
+    eye = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
+    no_jitter = torch.zeros_like(b[..., 0])
+    factor = factorise(H + eye, no_jitter)
+    # m = F^-T F^-1 b
+    m = factor.inverse.mT @ (factor.inverse @ b.unsqueeze(-1))
+    return factor, m
 
 
 class LeftOutMarginals(NamedTuple):
@@ -108,10 +117,7 @@ def left_out_marginals(
         return H, b
 
     H, b = sum_over_rows(sums_of_piece, problem.X, problem.centred_y, problem.rows_at_once)
-    eye = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
-    # F F^T = I + H,  m = F^-T F^-1 b
-    factor = factorise(H + eye, torch.zeros_like(beta))
-    m = factor.inverse.mT @ (factor.inverse @ b.unsqueeze(-1))
+    factor, m = _factor_and_mean(H, b)
     F_inverse, row_m = as_rows(problem.X, factor.inverse, m)
     rows_at_once = problem.rows_at_once or problem.n
     for first in range(0, problem.n, rows_at_once):

@@ -11,9 +11,9 @@ from dlmexp.core.estimators.envelope import (
     Intervals,
     _propose,
     half_normal_envelope,
+    number_of_spares,
     replace_rejected,
     sample_under,
-    spares,
 )
 from dlmexp.core.estimators.product_samplers import SAMPLERS
 from dlmexp.core.likelihoods import Logistic, Poisson, PoissonSoftplus, StudentT
@@ -107,8 +107,8 @@ def test_samples_are_numbers_even_if_no_candidate_is_accepted():
 
 @pytest.mark.parametrize(("samples", "expected"), [(1, 8), (7, 2), (10, 2), (32, 4), (100, 8)])
 def test_spares_fill_the_pool_and_grow_with_the_samples(samples, expected):
-    assert spares(samples) == expected
-    assert spares(samples) + samples >= POOL
+    assert number_of_spares(samples) == expected
+    assert number_of_spares(samples) + samples >= POOL
 
 
 def exponential_intervals():

@@ -72,12 +72,12 @@ class Undrawable(Likelihood):
 )
 def test_sampler_that_can_not_draw_for_a_likelihood_is_refused(sampler, likelihood, words):
     with pytest.raises(UserError, match=words):
-        SAMPLERS[sampler].chosen_for(likelihood)
+        SAMPLERS[sampler].sampler_for(likelihood)
 
 
 def test_auto_is_the_sampler_that_the_likelihood_names():
-    assert SAMPLERS["auto"].chosen_for(Probit).name == "skew_normal"
-    assert SAMPLERS["rejection"].chosen_for(Probit).name == "rejection"
+    assert SAMPLERS["auto"].sampler_for(Probit).name == "skew_normal"
+    assert SAMPLERS["rejection"].sampler_for(Probit).name == "rejection"
 
 
 def widening_by_search(likelihood, mu, v, y) -> int:

@@ -1,12 +1,13 @@
-"""The large elementwise chains of a training step as single GPU kernels, written in Triton.
+"""The long chains of operations of a training step as single GPU kernels, written in Triton.
 
-Each does what a plain function outside this package does, to rounding, with fewer passes over
-arrays of [B, M, N]. They are used where a tensor is on a CUDA device and Triton is installed (it
-comes with torch for CUDA), unless `DLMEXP_FUSED=0`.
+Each function computes what a plain function outside this package computes, to rounding, with fewer
+passes over arrays of [B, M, N]. These functions are used where a tensor is on a CUDA device and
+Triton is installed (it comes with torch for CUDA), unless `DLMEXP_FUSED=0`.
 
 - `stationary`: kernel matrices, and the gradients in their parameters.
 - `tile_products`: matrix products of the sparse posterior.
-- `projected`: both in one function, so that the gradient in Kuf is never written to memory.
+- `projected`: kernel matrix and products as one autograd function, so that the gradient in Kuf is
+  never written to memory.
 - `small`: many small operations as one kernel: jitter, KL and triangular inverses of [B, M, M];
   log Phi and scores of counts.
 """
@@ -18,7 +19,8 @@ from importlib.util import find_spec
 from torch import Tensor
 
 COLUMN_MULTIPLE = 32
-"""`tile_products` is fastest, or works only, with a number of columns that is a multiple of it."""
+"""Functions of `tile_products` are fastest, and some work only, if the number of columns is a
+multiple of this."""
 
 
 def uses_triton(tensor: Tensor) -> bool:

@@ -1,10 +1,11 @@
 """Marginals and moments of stationary kernels as functions of Z, lengthscale and outputscale.
 
 The gradient in Kuf is computed tile by tile and used at once for the gradients in Z, lengthscale
-and outputscale; it is never written to memory. The formulas are those of `gp.adjoints`. The gain
-over `posterior` and `closed_form` with `stationary.StationaryMatrix` can be measured by
-`python -m scripts.benchmark gpu shapes`, with and without `kernels.fused_parameters`: marginals in
-its first two and last rows, moments in its third.
+and outputscale; it is never written to memory. The formulas are those of `gp.adjoints`.
+
+`python -m scripts.benchmark gpu shapes` measures what this saves, if it is run once as it is and
+once with a `kernels.fused_parameters` that returns None, so that `posterior` and `closed_form` use
+`stationary.StationaryMatrix`: marginals are in its first two and last rows, moments in its third.
 """
 
 from typing import Any

@@ -14,15 +14,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 ENTRIES = 1024
-"""Number of entries of a matrix that one program writes, or loads at a time."""
+"""Number of entries of a matrix that one program (a block of GPU threads) writes, or loads at a
+time."""
 PIECE = 4096
 """Number of entries of a matrix that one program sums."""
 BLOCK = 32
-"""Rows of the triangles that are inverted by substitution; larger ones are put together of them."""
+"""Rows of the triangles that are inverted by substitution; larger inverses are made of theirs."""
 ELEMENTS = 256
 """Number of values of log Phi that one program computes."""
 ROWS = 8
 """Number of rows of counts that one program scores."""
+# In the GPU kernels, an argument with a trailing underscore is a pointer to the array whose values
+# have the name without it.
 
 
 def added_to_diagonal(
@@ -38,7 +41,7 @@ def added_to_diagonal(
 
 
 def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
-    """Return KL(N(m, L L^T) || N(0, I)) [B], L triangular."""
+    """Return KL(N(m, L L^T) || N(0, I)) [B], for triangular L."""
     m = m.contiguous()
     L = L.contiguous()
     B, M = m.shape
@@ -51,7 +54,7 @@ def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]
 def kl_gradients(
     m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"], d: Float[Tensor, "B"]
 ) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
-    """Return the gradients of `kl` in m and L, times d."""
+    """Return the gradients in m and L of the sum of `d * kl(m, L)` over the cells."""
     m = m.contiguous()
     L = L.contiguous()
     d = d.contiguous()
@@ -64,7 +67,7 @@ def kl_gradients(
 
 @triton.jit(do_not_specialize=["M"])
 def _added_to_diagonal(K, jitter, out, M, MP: tl.constexpr, T: tl.constexpr):
-    """Write T entries of a matrix; MP is M, rounded up to a power of two."""
+    """Write T entries of a matrix; MP is M rounded up to a power of two."""
     b = tl.program_id(1).to(tl.int64)
     j = tl.arange(0, MP)
     diagonal = tl.load(K + b * M * M + j * (M + 1), mask=j < M, other=0)
@@ -77,7 +80,10 @@ def _added_to_diagonal(K, jitter, out, M, MP: tl.constexpr, T: tl.constexpr):
 
 @triton.jit(do_not_specialize=["M", "B"])
 def _kl(m, L, out, M, B, MP: tl.constexpr, T: tl.constexpr, PIECE: tl.constexpr):
-    """Write the part of the KL from a piece of L; that of the first piece has all other terms."""
+    """Write the part of the KL that a piece of L contributes.
+
+    The part of the first piece includes the terms of m and of the diagonal of L.
+    """
     b = tl.program_id(1).to(tl.int64)
     first = tl.program_id(0) * PIECE
     squares = tl.zeros([T], m.dtype.element_ty)
@@ -98,7 +104,7 @@ def _kl(m, L, out, M, B, MP: tl.constexpr, T: tl.constexpr, PIECE: tl.constexpr)
 
 @triton.jit(do_not_specialize=["M"])
 def _kl_gradients(m, L, d, d_m, d_L, M, T: tl.constexpr):
-    """Write T entries of d_L, and of d_m if there are as many."""
+    """Write T entries of d_L; the first programs also write d_m."""
     b = tl.program_id(1).to(tl.int64)
     scale = tl.load(d + b)
     i = tl.program_id(0) * T + tl.arange(0, T)
@@ -124,7 +130,7 @@ def inverse(L: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
     triangular solve would go through M columns one after the other.
     """
     B, M, _ = L.shape
-    # 1. L, filled up with the identity, and the inverses of its diagonal blocks.
+    # 1. L, extended by the identity, and the inverses of its diagonal blocks.
     size = BLOCK * triton.next_power_of_2(triton.cdiv(M, BLOCK))
     L = L.contiguous()
     padded = L.new_empty(B, size, size)
@@ -160,7 +166,8 @@ def _blocks(t: Tensor, half: int, pairs: int, row: int, column: int) -> Tensor:
 def symmetric_middle(C: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
     """Return `sym(Phi(C))`, where Phi keeps the lower triangle and halves the diagonal.
 
-    `sym(P)` is (P + P^T) / 2: every entry is half of that on or below the diagonal.
+    `sym(P)` is (P + P^T) / 2. So entry (i, j) of the result is half of the entry of C on or below
+    the diagonal, in row max(i, j) and column min(i, j).
     """
     B, M, _ = C.shape
     C = C.contiguous()
@@ -172,9 +179,9 @@ def symmetric_middle(C: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
 
 @triton.jit(do_not_specialize=["M", "size"])
 def _diagonal_blocks(L, padded, result, M, size, T: tl.constexpr):
-    """Write L, filled up with the identity to `size` rows, and the inverses of its diagonal blocks.
+    """Write to `padded` L, extended by the identity to `size` rows.
 
-    Outside of its diagonal blocks, `result` is set to zero.
+    Write to `result` the inverses of its diagonal blocks, and zero everywhere else.
     """
     b = tl.program_id(2).to(tl.int64)
     i = tl.program_id(0) * T + tl.arange(0, T)
@@ -183,8 +190,8 @@ def _diagonal_blocks(L, padded, result, M, size, T: tl.constexpr):
     identity = tl.where(i[:, None] == j[None, :], 1.0, 0.0).to(L.dtype.element_ty)
     value = tl.load(L + (b * M + i[:, None]) * M + j[None, :], mask=inside, other=0)
     value = tl.where((i[:, None] < M) & (j[None, :] < M), value, identity)
-    at = (b * size + i[:, None]) * size + j[None, :]
-    tl.store(padded + at, value)
+    entry = (b * size + i[:, None]) * size + j[None, :]
+    tl.store(padded + entry, value)
     if tl.program_id(0) == tl.program_id(1):
         # Forward substitution, all columns at once: row k of the inverse is finished, and its
         # multiples are subtracted from the rows below.
@@ -196,9 +203,9 @@ def _diagonal_blocks(L, padded, result, M, size, T: tl.constexpr):
             row_k = tl.sum(tl.where(row[:, None] == k, x, 0), 0) / pivot
             below = tl.where(row > k, column_k, 0)
             x = tl.where(row[:, None] == k, row_k[None, :], x - below[:, None] * row_k[None, :])
-        tl.store(result + at, x)
+        tl.store(result + entry, x)
     else:
-        tl.store(result + at, tl.zeros([T, T], L.dtype.element_ty))
+        tl.store(result + entry, tl.zeros([T, T], L.dtype.element_ty))
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -208,7 +215,7 @@ def _symmetric_middle(C, out, M, T: tl.constexpr):
     i = tl.program_id(0) * T + tl.arange(0, T)
     j = tl.program_id(1) * T + tl.arange(0, T)
     inside = (i[:, None] < M) & (j[None, :] < M)
-    # The entry on or below the diagonal
+    # Row and column of the entry on or below the diagonal
     larger = tl.maximum(i[:, None], j[None, :])
     smaller = tl.minimum(i[:, None], j[None, :])
     value = tl.load(C + (b * M + larger) * M + smaller, mask=inside, other=0)
@@ -229,55 +236,56 @@ def log_ndtr_and_hazard(x: Tensor) -> tuple[Tensor, Tensor]:
 def _erfcx_of_positive(y):
     """Return exp(y^2) erfc(y) for y >= 0, by the rational functions of Cody (1969).
 
-    W. J. Cody, Mathematics of Computation 23. `above` and `below` are numerators and denominators.
+    W. J. Cody, Mathematics of Computation 23. `top` and `bottom` are numerator and denominator of a
+    ratio of polynomials, by Horner's rule.
     """
     # y <= 0.46875: erf(y) is y times a ratio of polynomials in y^2.
     z = tl.minimum(y, 0.46875)
     z = z * z
-    above = 1.85777706184603153e-1 * z
-    below = z
-    above = (above + 3.16112374387056560) * z
-    below = (below + 2.36012909523441209e1) * z
-    above = (above + 1.13864154151050156e2) * z
-    below = (below + 2.44024637934444173e2) * z
-    above = (above + 3.77485237685302021e2) * z
-    below = (below + 1.28261652607737228e3) * z
-    small = tl.exp(z) * (1 - y * (above + 3.20937758913846947e3) / (below + 2.84423683343917062e3))
+    top = 1.85777706184603153e-1 * z
+    bottom = z
+    top = (top + 3.16112374387056560) * z
+    bottom = (bottom + 2.36012909523441209e1) * z
+    top = (top + 1.13864154151050156e2) * z
+    bottom = (bottom + 2.44024637934444173e2) * z
+    top = (top + 3.77485237685302021e2) * z
+    bottom = (bottom + 1.28261652607737228e3) * z
+    small = tl.exp(z) * (1 - y * (top + 3.20937758913846947e3) / (bottom + 2.84423683343917062e3))
     # y <= 4: a ratio of polynomials in y.
     u = tl.minimum(tl.maximum(y, 0.46875), 4.0)
-    above = 2.15311535474403846e-8 * u
-    below = u
-    above = (above + 5.64188496988670089e-1) * u
-    below = (below + 1.57449261107098347e1) * u
-    above = (above + 8.88314979438837594) * u
-    below = (below + 1.17693950891312499e2) * u
-    above = (above + 6.61191906371416295e1) * u
-    below = (below + 5.37181101862009858e2) * u
-    above = (above + 2.98635138197400131e2) * u
-    below = (below + 1.62138957456669019e3) * u
-    above = (above + 8.81952221241769090e2) * u
-    below = (below + 3.29079923573345963e3) * u
-    above = (above + 1.71204761263407058e3) * u
-    below = (below + 4.36261909014324716e3) * u
-    above = (above + 2.05107837782607147e3) * u
-    below = (below + 3.43936767414372164e3) * u
-    middle = (above + 1.23033935479799725e3) / (below + 1.23033935480374942e3)
+    top = 2.15311535474403846e-8 * u
+    bottom = u
+    top = (top + 5.64188496988670089e-1) * u
+    bottom = (bottom + 1.57449261107098347e1) * u
+    top = (top + 8.88314979438837594) * u
+    bottom = (bottom + 1.17693950891312499e2) * u
+    top = (top + 6.61191906371416295e1) * u
+    bottom = (bottom + 5.37181101862009858e2) * u
+    top = (top + 2.98635138197400131e2) * u
+    bottom = (bottom + 1.62138957456669019e3) * u
+    top = (top + 8.81952221241769090e2) * u
+    bottom = (bottom + 3.29079923573345963e3) * u
+    top = (top + 1.71204761263407058e3) * u
+    bottom = (bottom + 4.36261909014324716e3) * u
+    top = (top + 2.05107837782607147e3) * u
+    bottom = (bottom + 3.43936767414372164e3) * u
+    middle = (top + 1.23033935479799725e3) / (bottom + 1.23033935480374942e3)
     # y > 4: 1 / (sqrt(pi) y), corrected by a ratio of polynomials in 1 / y^2.
     v = tl.maximum(y, 4.0)
     w = 1 / (v * v)
-    above = 1.63153871373020978e-2 * w
-    below = w
-    above = (above + 3.05326634961232344e-1) * w
-    below = (below + 2.56852019228982242) * w
-    above = (above + 3.60344899949804439e-1) * w
-    below = (below + 1.87295284992346047) * w
-    above = (above + 1.25781726111229246e-1) * w
-    below = (below + 5.27905102951428412e-1) * w
-    above = (above + 1.60837851487422766e-2) * w
-    below = (below + 6.05183413124413191e-2) * w
+    top = 1.63153871373020978e-2 * w
+    bottom = w
+    top = (top + 3.05326634961232344e-1) * w
+    bottom = (bottom + 2.56852019228982242) * w
+    top = (top + 3.60344899949804439e-1) * w
+    bottom = (bottom + 1.87295284992346047) * w
+    top = (top + 1.25781726111229246e-1) * w
+    bottom = (bottom + 5.27905102951428412e-1) * w
+    top = (top + 1.60837851487422766e-2) * w
+    bottom = (bottom + 6.05183413124413191e-2) * w
     large = (
         0.56418958354775628695
-        - w * (above + 6.58749161529837803e-4) / (below + 2.33520497626869185e-3)
+        - w * (top + 6.58749161529837803e-4) / (bottom + 2.33520497626869185e-3)
     ) / v
     return tl.where(y <= 0.46875, small, tl.where(y <= 4.0, middle, large))
 
@@ -287,9 +295,9 @@ def _log_ndtr_and_hazard(x_, value_, slope_, N, T: tl.constexpr):
     """Write T values of log Phi and its derivative."""
     i = tl.program_id(0).to(tl.int64) * T + tl.arange(0, T)
     x = tl.load(x_ + i, mask=i < N, other=0)
-    y = tl.abs(x) * 0.70710678118654752440
+    y = tl.abs(x) * 0.70710678118654752440  # |x| / sqrt(2)
     erfcx = _erfcx_of_positive(y)
-    twice_density = 0.79788456080286535588 * tl.exp(-y * y)  # 2 phi(x)
+    twice_density = 0.79788456080286535588 * tl.exp(-y * y)  # 2 phi(x); the number is sqrt(2 / pi)
     twice_tail = tl.exp(-y * y) * erfcx  # 2 Phi(-|x|)
     # x < 0: log Phi(x) = log(erfcx / 2) - y^2
     value_left = tl.log(0.5 * erfcx) - y * y
@@ -326,8 +334,8 @@ def sums_over_counts(
         shares: Two values of F.
 
     Returns:
-        The sum of (F(k) - [y <= k])^2, and for each of the two shares the number of counts with
-        F(k) below it.
+        The sum of (F(k) - [y <= k])^2, and for each of the two shares the number of counts k with
+        F(k) below the share.
     """
     K, R = p.shape
     crps = torch.empty_like(y)
@@ -374,23 +382,26 @@ def _sums_over_counts(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes 
     i = tl.arange(0, KP)
     r = tl.program_id(0) * T + tl.arange(0, T)
     inside = (i[:, None] < K) & (r[None, :] < R)
-    at = i[:, None].to(tl.int64) * R + r[None, :]
+    entry = i[:, None].to(tl.int64) * R + r[None, :]
     # p is multiplied by the weights, so that the probability of a count is a plain sum.
-    p = tl.load(p_ + at, mask=inside, other=0) * tl.load(weights + i, mask=i < K, other=0)[:, None]
-    rates = tl.load(rates_ + at, mask=inside, other=0)
+    weight = tl.load(weights + i, mask=i < K, other=0)
+    p = tl.load(p_ + entry, mask=inside, other=0) * weight[:, None]
+    rates = tl.load(rates_ + entry, mask=inside, other=0)
     y = tl.load(y_ + r, mask=r < R, other=0)
     F = tl.sum(p, 0)
-    below = tl.where(y <= low, 1.0, 0.0).to(y.dtype)
-    crps = (F - below) * (F - below)
+    # [y <= k]
+    step = tl.where(y <= low, 1.0, 0.0).to(y.dtype)
+    crps = (F - step) * (F - step)
     first = tl.full([], LOWER, y.dtype)
     last = tl.full([], UPPER, y.dtype)
     lower = tl.where(first > F, 1.0, 0.0).to(y.dtype)
     upper = tl.where(last > F, 1.0, 0.0).to(y.dtype)
     for k in range(low + 1, high + 1):
+        # Probability of count k under each Poisson, from that of count k - 1
         p = p * rates / k
         F += tl.sum(p, 0)
-        below = tl.where(y <= k, 1.0, 0.0).to(y.dtype)
-        crps += (F - below) * (F - below)
+        step = tl.where(y <= k, 1.0, 0.0).to(y.dtype)
+        crps += (F - step) * (F - step)
         lower += tl.where(first > F, 1.0, 0.0).to(y.dtype)
         upper += tl.where(last > F, 1.0, 0.0).to(y.dtype)
     tl.store(crps_ + r, crps, mask=r < R)

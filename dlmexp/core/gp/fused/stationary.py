@@ -1,7 +1,7 @@
 """Matrices of a stationary kernel, computed in one pass, and gradients in its parameters.
 
-The gradients take a second pass. As in `gp.kernels`, `E = -r^2 / 2` of the scaled distances r is a
-product `left right^T`, here with another order of columns:
+The gradients take a second pass. As in `gp.kernels`, `E = -r^2 / 2`, where r are the distances
+divided by the lengthscales, is a product `left right^T`. Its columns are in another order here:
 
     left  = [z / l^2, -|z|^2 / (2 l^2), -1/(2 l^2)]
     right = [x, 1, |x|^2]
@@ -27,17 +27,18 @@ from dlmexp.core.gp.fused.tile_products import chunks_of_rows, tile
 from dlmexp.core.gp.special import once_differentiable
 
 MATRIX_TILE = (32, 64)
-"""Inducing inputs and rows of a tile of a kernel matrix; measured on an H200, as those below."""
+"""Inducing inputs and rows of a tile of a kernel matrix. This and the sizes below are the fastest
+that were measured on an H200."""
 GRADIENT_TILE = (16, 32)
 """Inducing inputs and rows of a tile of a gradient."""
 GRADIENT_WARPS = 2
 FACTOR_ROWS = 32
-"""Rows of a tile of `left`, `right` and the gradient in Z, which has all columns."""
+"""Rows of a tile of `left`, `right` and the gradient in Z; such a tile has all columns."""
 FAR_AWAY = 1e30
 """Squared norm of the inputs that `right_factor` adds."""
 SLAB = 64
-"""Columns of the factors that are loaded at a time: those of many features would not fit into the
-memory of a processor together."""
+"""Columns of the factors that are loaded at a time: with many features, all columns together would
+not fit into the memory of a multiprocessor."""
 
 
 class Outer(NamedTuple):
@@ -51,9 +52,10 @@ class Outer(NamedTuple):
 def right_factor(
     X: Float[Tensor, "B N D"], l: Float[Tensor, "B P"], rows: int | None = None
 ) -> Float[Tensor, "B rows F"]:
-    """Return `right` [B, rows, F] of inputs X; of l only the number of lengthscales matters.
+    """Return `right` [B, rows, F] for inputs X; of l, only the number of lengthscales matters.
 
-    If `rows` is larger than N, inputs are added that are so far away that the kernel is 0 there.
+    If `rows` is larger than N, the factor gets rows for additional inputs, which are so far away
+    that the kernel is 0 there.
     """
     B, N, D = X.shape
     P = l.shape[1]
@@ -100,11 +102,11 @@ def parameter_gradients(  # noqa: PLR0913 - the parameters of the kernel, and ho
 ) -> tuple[Float[Tensor, "B M D"], Float[Tensor, "B P"], Float[Tensor, "B"]]:
     """Return the gradients in Z, l and s from the gradient in K.
 
-    With `G = d_K dK/dE` they are all sums of G times `right` over the rows. G is computed tile by
-    tile and never written to memory.
+    With `G = d_K dK/dE`, all three gradients are computed from sums of G times `right` over the
+    rows. G is computed tile by tile and never written to memory.
 
     Args:
-        V: The gradient d_K in K, if there is no `outer`.
+        V: The gradient d_K in K; with `outer`, a part of it.
         K: The kernel matrix.
         Z: The inducing inputs.
         right: The factor of the other inputs.
@@ -113,7 +115,7 @@ def parameter_gradients(  # noqa: PLR0913 - the parameters of the kernel, and ho
         matern: As in `covariance`.
         gram: Whether K is the matrix of Z with itself. `right` is then that of Z, and Z gets the
             gradients of both sides.
-        outer: d_K is `V diag(h) + w g^T`.
+        outer: h, w and g of `d_K = V diag(h) + w g^T`; None: d_K is V.
     """
     if gram:
         V = V + V.mT
@@ -124,7 +126,7 @@ def parameter_gradients(  # noqa: PLR0913 - the parameters of the kernel, and ho
     h, w, g = _contiguous_parts(outer)
     B, M, D = Z.shape
     _, N, F = right.shape
-    # 1. The sums over the rows of each chunk.
+    # 1. The sums over the rows of each chunk
     slab = min(F, SLAB)
     tiles = triton.cdiv(M, GRADIENT_TILE[0]) * (F // slab)
     chunks, rows = chunks_of_rows(N, GRADIENT_TILE[1], B * tiles, Z.device)
@@ -154,10 +156,10 @@ def parameter_gradients(  # noqa: PLR0913 - the parameters of the kernel, and ho
         TM=GRADIENT_TILE[0],
         TN=GRADIENT_TILE[1],
         num_warps=GRADIENT_WARPS,
-        # More stages would not fit into the memory of a processor.
+        # With a Matern kernel, more stages would not fit into the memory of a multiprocessor.
         num_stages=1 if matern else 3,
     )
-    # 2. The gradients from the sums.
+    # 2. The gradients from the sums
     d_Z = Z.new_empty(B, M, D)
     d_l = l.new_empty(l.shape)
     d_s = s.new_empty(B)
@@ -185,7 +187,7 @@ def parameter_gradients(  # noqa: PLR0913 - the parameters of the kernel, and ho
 
 
 def _contiguous_parts(outer: Outer | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return h, w and g as contiguous tensors, for Triton; None for what there is not."""
+    """Return h, w and g as contiguous tensors, which Triton needs; absent ones are None."""
     if outer is None:
         return None, None, None
     h = None if outer.h is None else outer.h.contiguous()
@@ -224,7 +226,7 @@ class StationaryMatrix(torch.autograd.Function):
 def _left_factor(
     Z: Float[Tensor, "B M D"], l: Float[Tensor, "B P"], F: int
 ) -> Float[Tensor, "B M F"]:
-    """Return `left` [B, M, F] of inducing inputs Z."""
+    """Return `left` [B, M, F] for inducing inputs Z."""
     Z = Z.contiguous()
     l = l.contiguous()
     B, M, D = Z.shape
@@ -254,11 +256,11 @@ def _right(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
     n = tl.program_id(0) * T + tl.arange(0, T)
     f = tl.arange(0, F)
     inside = n[:, None] < N
-    at = b * XB + n[:, None].to(tl.int64) * XN
-    value = tl.load(X + at + f[None, :] * XD, mask=inside & (f[None, :] < D), other=0)
+    entry = b * XB + n[:, None].to(tl.int64) * XN
+    value = tl.load(X + entry + f[None, :] * XD, mask=inside & (f[None, :] < D), other=0)
     if ARD:
         squared = (f[None, :] > D) & (f[None, :] <= 2 * D)
-        x = tl.load(X + at + (f[None, :] - D - 1) * XD, mask=inside & squared, other=0)
+        x = tl.load(X + entry + (f[None, :] - D - 1) * XD, mask=inside & squared, other=0)
         value += x * x
     else:
         value = tl.where(f[None, :] == D + 1, tl.sum(value * value, 1)[:, None], value)
@@ -315,7 +317,7 @@ def _exponents(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by 
             right + (b * N + n[None, :]) * F + f[:, None], mask=n[None, :] < N, other=0
         )
         E = tl.dot(left_m, right_n, E, input_precision="ieee", out_dtype=dtype)
-    # E > 0 comes from rounding. NaN stays NaN.
+    # E > 0 comes from rounding and becomes 0. NaN stays NaN, as it is not > 0.
     return tl.where(E > 0, 0, E)
 
 
@@ -377,8 +379,8 @@ def _gradient_sums(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one
 ):
     """Write the sums over the rows of a chunk of G times a slab of `right`.
 
-    With the RBF kernel, dK/dE is K, so that sums of G are sums of d_K K. With a Matern kernel the
-    latter are written to `sums_dK_K`.
+    The gradient in s needs the sums of d_K K. With the RBF kernel these are the sums of G, as
+    dK/dE is K. With a Matern kernel they are written to `sums_dK_K`.
     """
     b = tl.program_id(2).to(tl.int64)
     m = tl.program_id(1) // (F // SLAB) * TM + tl.arange(0, TM)
@@ -392,15 +394,15 @@ def _gradient_sums(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one
     for start in range(first, last, TN):
         n = start + tl.arange(0, TN)
         inside = (m[:, None] < M) & (n[None, :] < last)
-        at = (b * M + m[:, None]) * N + n[None, :]
-        d_K = tl.load(V + at, mask=inside, other=0)
+        entry = (b * M + m[:, None]) * N + n[None, :]
+        d_K = tl.load(V + entry, mask=inside, other=0)
         if SCALED:
             d_K = d_K * tl.load(h + b * N + n, mask=n < last, other=0)[None, :]
         if OUTER:
             w_m = tl.load(w + b * M + m, mask=m < M, other=0)
             d_K += w_m[:, None] * tl.load(g + b * N + n, mask=n < last, other=0)[None, :]
-        # Of the RBF kernel; replaced below for a Matern kernel
-        G = d_K * tl.load(K + at, mask=inside, other=0)
+        # d_K K, which is G of the RBF kernel; a Matern kernel replaces it below
+        G = d_K * tl.load(K + entry, mask=inside, other=0)
         right_n = tl.load(
             right + (b * N + n[:, None]) * F + f[None, :], mask=n[:, None] < last, other=0
         )
@@ -414,12 +416,12 @@ def _gradient_sums(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one
             else:
                 G = d_K * (tl.load(s + b) * (1 + u) * tl.exp(-u) * 5 / 3)
         total = tl.dot(G, right_n, total, input_precision="ieee", out_dtype=dtype)
-    at = (tl.program_id(0) * B + b) * M + m
-    tl.store(sums + at[:, None] * F + f[None, :], total, mask=m[:, None] < M)
+    entry = (tl.program_id(0) * B + b) * M + m
+    tl.store(sums + entry[:, None] * F + f[None, :], total, mask=m[:, None] < M)
     if MATERN:
-        # Only the first slab writes. The mask is not `(m < M) & (slab == 0)`: of a block and a
-        # scalar, Triton's interpreter makes int32, which is no mask from 3.9 on.
-        tl.store(sums_dK_K + at, tl.sum(total_dK_K, 1), mask=m < tl.where(slab == 0, M, 0))
+        # Only the first slab writes. The mask is not written as `(m < M) & (slab == 0)`: Triton's
+        # interpreter would make it int32, which from version 3.9 on is not accepted as a mask.
+        tl.store(sums_dK_K + entry, tl.sum(total_dK_K, 1), mask=m < tl.where(slab == 0, M, 0))
 
 
 @triton.jit(do_not_specialize=["chunks", "B", "M", "D"])
@@ -472,9 +474,9 @@ def _gradients(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by 
                 total_s += tl.load(sums_dK_K + row, mask=m < M, other=0)
             else:
                 total_s += G1_of_chunk
-        at = (b * M + m[:, None]) * D + d[None, :]
-        z = tl.load(Z + at, mask=inside, other=0)
-        tl.store(d_Z + at, (Gx - z * G1[:, None]) / (lengths * lengths)[None, :], mask=inside)
+        entry = (b * M + m[:, None]) * D + d[None, :]
+        z = tl.load(Z + entry, mask=inside, other=0)
+        tl.store(d_Z + entry, (Gx - z * G1[:, None]) / (lengths * lengths)[None, :], mask=inside)
         total_l += tl.sum(z * z * G1[:, None] - 2 * z * Gx + Gx2, 0)
     # With GRAM, V was symmetrised as V + V^T, which counts l and s twice.
     half = 0.5 if GRAM else 1.0

@@ -1,11 +1,11 @@
 """Products of M x M with M x N matrices in tiles, and sums over inducing inputs.
 
-Tiles of zeros are skipped, and of symmetric results only a half is computed. Where N is a multiple
+Tiles of zeros are skipped, and of symmetric results only one half is computed. If N is a multiple
 of 32 (`matrix_products.padded_columns`), two numbers are loaded at a time; `triangular_product`
-needs such an N.
+requires such an N.
 
 In the GPU kernels, b is a cell, i and j are rows of M x M matrices, k is the index of the sum and n
-a column; TN and TK are the sizes of tiles.
+a column; TM, TN and TK are the sizes of tiles. EVEN says that N is a multiple of 32.
 """
 # pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false
 # pyright: reportCallIssue=false, reportReturnType=false
@@ -22,9 +22,11 @@ from torch import Tensor
 from dlmexp.core.gp.fused import COLUMN_MULTIPLE
 
 PROGRAMS_PER_SM = 4
-"""Programs per multiprocessor; with fewer, a part of the device would have no work."""
+"""Programs (blocks of GPU threads) per multiprocessor; with fewer programs, a part of the device
+would have no work."""
 
 TILE_COLUMNS = 128
+"""Columns of a tile of `R K` and of `L_k^T A`."""
 TILE_DEPTH = 16
 """Number of terms that a tile adds at a time."""
 TRIANGULAR_ROWS = 32
@@ -50,7 +52,8 @@ def tile(size: int) -> int:
 def chunks_of_rows(N: int, step: int, programs: int, device: torch.device) -> tuple[int, int]:
     """Return into how many chunks N rows are cut, and the rows of a chunk (a multiple of `step`).
 
-    There are as many chunks as are needed to fill the device with `programs` programs for each.
+    `programs` is the number of programs of each chunk. There are as many chunks as are needed to
+    keep the whole device busy.
     """
     chunks_to_fill = triton.cdiv(PROGRAMS_PER_SM * _processors(device), programs)
     rows = step * triton.cdiv(triton.cdiv(N, chunks_to_fill), step)
@@ -88,11 +91,11 @@ def projected_variance(
     A = A.contiguous()
     S, K, M, _ = L.shape
     N = A.shape[-1]
-    even = N % COLUMN_MULTIPLE == 0
+    is_multiple = N % COLUMN_MULTIPLE == 0
     out = A.new_empty(S, K, N)
     grid = (triton.cdiv(N, TILE_COLUMNS), K, S)
     _projected_variance[grid](
-        L, A, out, K, M, N, even, VARIANCE_ROWS, TILE_COLUMNS, TILE_DEPTH, **VARIANCE_OPTIONS
+        L, A, out, K, M, N, is_multiple, VARIANCE_ROWS, TILE_COLUMNS, TILE_DEPTH, **VARIANCE_OPTIONS
     )
     return out
 
@@ -137,7 +140,7 @@ def weighted_gram(
 
 
 def _rows_of_tiles(M: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """Yield first row, number and height of tiles of M rows: full ones, and a smaller last one."""
+    """Yield first row, number and height of the tiles of M rows: the full tiles, then the rest."""
     full_tiles = M // size
     if full_tiles:
         yield 0, full_tiles, size
@@ -223,8 +226,8 @@ def _weighted_gram(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one
 ):
     """Write a tile of the sum over a chunk of rows, and its mirror image.
 
-    `share` weights share an A. The tiles have rows from `first` on, and `columns` tiles side by
-    side.
+    `share` consecutive weights share an A. `first` is the first row of the tiles, and `columns` the
+    number of tiles side by side.
     """
     top = first + tl.program_id(1) // columns * height
     column = tl.program_id(1) % columns * T
@@ -238,7 +241,7 @@ def _weighted_gram(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one
     begin = tl.program_id(0) * rows
     end = tl.minimum(begin + rows, N)
     total = tl.zeros([height, T], A.dtype.element_ty)
-    # Anything more done with the tiles in this loop would make it four times slower.
+    # Any further operation on the tiles in this loop would make it four times slower.
     for start in range(begin, end, TK):
         n = start + tl.arange(0, TK)
         mask_i = i[:, None] < M
@@ -260,7 +263,7 @@ def _weighted_gram(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one
 def fit_and_gain(
     w: Float[Tensor, "B M"], Kuf: Float[Tensor, "B M N"], V: Float[Tensor, "B M N"]
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
-    """Return `Kuf^T w` and the sums of `Kuf * V` over the inducing inputs, both [B, N]."""
+    """Return fit and gain [B, N]: `Kuf^T w`, and the sums of `Kuf * V` over the inducing inputs."""
     w = w.contiguous()
     B, M, N = Kuf.shape
     fit = Kuf.new_empty(B, N)
@@ -304,9 +307,9 @@ def _fit_and_gain(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one 
     for start in range(0, M, TM):
         m = start + tl.arange(0, TM)
         inside = (m[:, None] < M) & (n[None, :] < N)
-        at = (b * M + m[:, None]) * N + n[None, :]
-        value = tl.load(Kuf + at, mask=inside, other=0)
+        entry = (b * M + m[:, None]) * N + n[None, :]
+        value = tl.load(Kuf + entry, mask=inside, other=0)
         fit_terms += tl.load(w + b * M + m, mask=m < M, other=0)[:, None] * value
-        gain_terms += value * tl.load(V + at, mask=inside, other=0)
+        gain_terms += value * tl.load(V + entry, mask=inside, other=0)
     tl.store(fit + b * N + n, tl.sum(fit_terms, 0), mask=n < N)
     tl.store(gain + b * N + n, tl.sum(gain_terms, 0), mask=n < N)
