@@ -15,7 +15,7 @@ import dlmexp
 from dlmexp.cli import main
 from dlmexp.common.errors import UserError
 from dlmexp.common.paths import conf_dir
-from dlmexp.experiment.plan.compose import compose, parts
+from dlmexp.experiment.plan.compose import compose, experiment_configs
 from dlmexp.experiment.plan.grid import check
 from scripts.benchmark import core, models
 from scripts.benchmark.agreement import agreement
@@ -109,7 +109,7 @@ def test_every_run_of_the_results_is_sound_and_nothing_is_missing() -> None:
     )
     assert len(paper) == len(released) == len(annealed) == 4
     most: dict[str, int] = defaultdict(int)
-    for part in (part for words in annealed for part in parts(compose(words))):
+    for part in (part for words in annealed for part in experiment_configs(compose(words))):
         check(part)
         most[part.name] = max(most[part.name], len(part.seeds))
     named = [compose([f"experiment={name}"]).parts for name in ("paper", "anatomy")]

@@ -130,7 +130,7 @@ def _spread_over_kinds(values: dict[str, Any], typed: dict[str, Any]) -> dict[st
     typed_by_name = dict(dotted_settings(typed))
     typed_for_each_kind = dict(typed_by_name)
     for kind in KINDS:
-        for setting, value, is_typed in _set_for_all_kinds(for_all_kinds, typed_by_name):
+        for setting, value, is_typed in _values_for_all_kinds(for_all_kinds, typed_by_name):
             name = f"training.{kind}.{setting}"
             if name in typed_by_name:
                 continue
@@ -138,11 +138,11 @@ def _spread_over_kinds(values: dict[str, Any], typed: dict[str, Any]) -> dict[st
                 typed_for_each_kind[name] = value
             elif _is_set_in_file(values, kind, setting):
                 continue
-            _set(training[kind], setting, value)
+            _assign(training[kind], setting, value)
     return typed_for_each_kind
 
 
-def _set_for_all_kinds(
+def _values_for_all_kinds(
     for_all_kinds: dict[str, Any], typed_by_name: dict[str, Any]
 ) -> Iterator[tuple[str, Any, bool]]:
     """Yield settings for all kinds of data, their values, and whether these were typed.
@@ -174,7 +174,7 @@ def _is_set_in_file(values: dict[str, Any], kind: str, setting: str) -> bool:
     return value not in (value_of_protocol, default)
 
 
-def _set(node: dict[str, Any], setting: str, value: object) -> None:
+def _assign(node: dict[str, Any], setting: str, value: object) -> None:
     """Set a value, or (`initial.noise`) an entry of a dictionary."""
     name, _, entry = setting.partition(".")
     if entry:
@@ -334,7 +334,7 @@ def plugins_in(overrides: Sequence[str]) -> list[str]:
 
 def _check_together(cfg: RunConfig) -> None:
     """Raise UserError about the first settings that can't be used together."""
-    budget_seconds(cfg.budget)  # raises if it is no duration
+    budget_seconds(cfg.budget)  # raises UserError if it is not a duration
     for group in ("method", "estimator"):
         if not getattr(cfg, group):
             raise UserError(f"{group}=[]: a run needs at least one")
@@ -365,8 +365,8 @@ def _check_training(kind: str, training: TrainingConfig) -> None:
     if training.max_iterations < least:
         limit = f"training.{kind}.max_iterations={training.max_iterations}"
         raise UserError(
-            f"{limit}: give at least {least}, "
-            "for decay and the window of the stopping rule after it"
+            f"{limit}: give at least {least}, for the decay and, after it, the window of the "
+            "stopping rule"
         )
 
 
@@ -382,14 +382,17 @@ def protocol_config(protocol: str, preset: str | None) -> RunConfig:
     values = cast(dict[str, Any], OmegaConf.to_container(_composed(overrides), resolve=True))
     training = values["training"]
     for_all_kinds = {name: training.pop(name) for name in FOR_ALL_KINDS}
-    for setting, value, _ in _set_for_all_kinds(for_all_kinds, typed_by_name={}):
+    for setting, value, _ in _values_for_all_kinds(for_all_kinds, typed_by_name={}):
         for kind in KINDS:
-            _set(training[kind], setting, value)
+            _assign(training[kind], setting, value)
     return checked(values)
 
 
 def check_table_is_used(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> None:
-    """Refuse settings of a user's own table that no job reads."""
+    """Refuse settings of a user's own table that no job reads.
+
+    Parts of an experiment are not composed yet, so jobs with parts pass.
+    """
     for job in jobs:
         if USER_TABLE in job.dataset or job.parts:
             return
@@ -542,7 +545,7 @@ def _choices(override: Override, text: str) -> list[str]:
     return [f"{key}={value}" for value in values] or [text]
 
 
-def parts(cfg: RunConfig, enclosing: Sequence[Sequence[str]] = ()) -> list[RunConfig]:
+def experiment_configs(cfg: RunConfig, enclosing: Sequence[Sequence[str]] = ()) -> list[RunConfig]:
     """Return the configs that an experiment consists of.
 
     These are `cfg` itself, if it names data, and the configs of its `parts`, which may have parts.
@@ -558,5 +561,5 @@ def parts(cfg: RunConfig, enclosing: Sequence[Sequence[str]] = ()) -> list[RunCo
                 f"the part [{', '.join(part)}] is a part of itself, without an end: "
                 "take it out of `parts`"
             )
-        configs += parts(compose(part), [*enclosing, part])
+        configs += experiment_configs(compose(part), [*enclosing, part])
     return configs

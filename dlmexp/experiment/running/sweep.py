@@ -169,7 +169,7 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
     Raises:
         UserError: the config, or its data, can't be used.
     """
-    parts = compose.parts(cfg)
+    parts = compose.experiment_configs(cfg)
     if not parts:
         raise UserError(
             "dataset=[]: the grid is empty; name at least one dataset, e.g. dataset=ringnorm_drawn"

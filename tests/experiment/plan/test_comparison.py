@@ -9,7 +9,7 @@ import dlmexp
 from dlmexp.cli import main
 from dlmexp.common.catalogue import with_members
 from dlmexp.experiment.config import RunConfig
-from dlmexp.experiment.plan.compose import compose, parts
+from dlmexp.experiment.plan.compose import compose, experiment_configs
 
 REGRESSION = {
     *("elbo", "beta_elbo", "tighter", "t_pep", "power_ep", "fitc", "loo", "crps", "ppgpr"),
@@ -23,7 +23,7 @@ DISCRETE = {
 
 @pytest.fixture(scope="module")
 def selections() -> list[RunConfig]:
-    return parts(compose(["experiment=uci"]))
+    return experiment_configs(compose(["experiment=uci"]))
 
 
 def methods_by_dataset(selections: list[RunConfig], kernel: str) -> dict[str, list[str]]:
@@ -106,12 +106,12 @@ def test_settings_of_an_experiment_hold_for_the_datasets_that_are_asked_for():
 def parts_of(experiment: str, dataset: str = "") -> list[RunConfig]:
     """Return the selections of an experiment on one of its datasets, or on one that is named."""
     name = dataset or next(iter(compose([f"experiment={experiment}"]).dataset))
-    return parts(compose([f"experiment={experiment}", f"dataset=[{name}]"]))
+    return experiment_configs(compose([f"experiment={experiment}", f"dataset=[{name}]"]))
 
 
 @pytest.mark.slow
 def test_anchors_are_trained_as_they_were_published():
-    selections = parts(compose(["experiment=anchors"]))
+    selections = experiment_configs(compose(["experiment=anchors"]))
     minibatch = [part for part in selections if part.protocol == "anchors"]
     assert {name: part.M for part in minibatch for name in part.dataset} == {
         **dict.fromkeys(["uci_wine", "uci_skillcraft", "uci_parkinsons", "uci_elevators"], 200),

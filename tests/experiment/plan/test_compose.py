@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dlmexp.common.errors import UserError
 from dlmexp.common.extensions import use_extensions
 from dlmexp.common.paths import conf_dir
-from dlmexp.experiment.plan.compose import compose, expand, parts
+from dlmexp.experiment.plan.compose import compose, expand, experiment_configs
 from dlmexp.experiment.plan.overrides import expand_shorthand
 from dlmexp.experiment.running.sweep import prepare_sweep
 from tests.conftest import REPOSITORY
@@ -37,7 +37,7 @@ def test_an_experiment_that_is_a_part_of_itself(tmp_path, refused, chain):
 def test_what_is_typed_holds_for_all_parts_but_what_a_part_says_itself():
     cfg = compose(["experiment=selection", "preset=quick", "seeds=[7]", "sizes=[33]"])
     assert cfg.name == "selection-quick"
-    small = parts(cfg)
+    small = experiment_configs(cfg)
     assert len(small) > 3
     assert {(part.preset, *part.seeds) for part in small} == {("quick", 7)}
     assert {str(part.sizes) for part in small} == {"[33]", "['5%']"}
@@ -104,7 +104,7 @@ def test_every_experiment_and_every_command_of_readmes_composes(command: str):
         expand(expand_shorthand([word for word in words if word != "-m"], "-m" in words))[0]
     )
     cfg.parts = cfg.parts[:2]  # the whole paper has many, and each takes its time
-    assert all(part.name and part.dataset and part.method for part in parts(cfg))
+    assert all(part.name and part.dataset and part.method for part in experiment_configs(cfg))
 
 
 @pytest.mark.parametrize(

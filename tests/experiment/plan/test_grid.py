@@ -19,7 +19,7 @@ from dlmexp.common.literals import literal
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.splits import Arrangement
 from dlmexp.experiment.config import BetaConfig
-from dlmexp.experiment.plan.compose import compose, parts
+from dlmexp.experiment.plan.compose import compose, experiment_configs
 from dlmexp.experiment.plan.grid import Grid, betas
 from dlmexp.experiment.plan.overrides import expand_shorthand
 from dlmexp.experiment.records.results import ResultsFolder
@@ -367,7 +367,7 @@ def test_what_is_asked_for_was_published(protocol):
     )
     known, asked = {group.identity: group.setting for group in published.groups}, []
     runs = [compose([*run.split(), f"protocol={protocol}", "seeds=[0]"]) for run in RUNS]
-    for config in (part for run in runs for part in parts(run)):
+    for config in (part for run in runs for part in experiment_configs(run)):
         for key, dataset in config.dataset.items():
             if checksum := checksums.get(dataset.name):
                 y = np.zeros(dataset.rows or FLIGHTS)
