@@ -1,7 +1,7 @@
-"""Jobs that Hydra itself makes and starts, with sweepers, launchers and callbacks of its plugins.
+"""Jobs that Hydra itself starts, with the sweepers, launchers and callbacks of its plugins.
 
-A job trains its block as `dlmexp run` does, and returns the number that a sweeper minimises: the
-mean validation metric of the selected fits.
+A job trains a block of cells as `dlmexp run` does, and returns the number that a sweeper minimises:
+the mean validation metric of the selected fits.
 """
 
 import math
@@ -25,13 +25,13 @@ from dlmexp.experiment.running.sweep import Sweep, prepare_sweep
 
 
 def run_by_hydra(overrides: Sequence[str], settings: HydraSettings, multirun: bool) -> int:
-    """Let Hydra run one job, or the jobs of a sweep; return the exit code."""
+    """Let Hydra run one job, or with `multirun` the jobs of a sweep, and return the exit code."""
     root = _results_folder(overrides)
     if settings.has_own_launcher:
-        status = with_results_option("dlmexp status", root)
+        status_command = with_results_option("dlmexp status", root)
         print(
             f"{settings.launcher} starts the jobs: none of them is submitted again, and "
-            f"`{status}` knows them by their records alone",
+            f"`{status_command}` knows them by their records alone",
             flush=True,
         )
     _, failed_before = Store(root).keys()
@@ -57,8 +57,8 @@ def train_block(composed: DictConfig) -> float:
     """Train the block of a job, and return the mean validation metric of its selected fits.
 
     Args:
-        composed: Hydra's config of the job. It is not used: the overrides of the job, which Hydra
-            keeps in a global object, are composed again with all checks.
+        composed: Hydra's config of the job, which is not used: Hydra keeps the overrides of the
+            job in a global object, and they are composed again with all checks.
 
     Raises:
         UserError: The settings can't be used, or the job was stopped.
@@ -66,13 +66,13 @@ def train_block(composed: DictConfig) -> float:
     words = expand_shorthand(list(HydraConfig.get().overrides.task))
     sweep = prepare_sweep(compose(words))
     code = execute_sweep(sweep, words)
-    if code > FAILURE:
+    if code > FAILURE:  # the budget was spent, or a signal received
         raise UserError("a job was stopped; the same command goes on from there")
     return validation_metric(sweep)
 
 
 def validation_metric(sweep: Sweep) -> float:
-    """Return the mean of the metrics by which fits were selected; NaN without selected fits."""
+    """Return the mean of the metrics that selected the fits; NaN if no fit is selected."""
     selected = summarize(sweep.candidates, Store(sweep.cfg.results)).selected
     values: list[float] = []
     for metric, fits in selected.groupby("selected_by"):

@@ -37,10 +37,11 @@ from dlmexp.experiment.running.leases import ActiveProcess, active_processes, is
 
 SUBMITTED = "submitted.json"
 JOB_ID = "^[0-9]+(_[0-9]+)?$"
-FOREIGN_LINES = ("submitit ", "srun: ", "slurmstepd: ")  # how lines of other programs begin
-SHOWN_LOG = 4 * MIB  # bytes at the end of a log that `dlmexp logs` prints
-SHOWN_LOG_IN_STATUS = MIB // 16  # bytes at the end of a log that `dlmexp status` reads
-MAX_LOG_CHARACTERS = 200  # of the line that is quoted from a log
+PREFIXES_OF_OTHER_PROGRAMS = ("submitit ", "srun: ", "slurmstepd: ")  # of lines in a log
+MAX_PRINTED_LOG_BYTES = 4 * MIB  # `dlmexp logs` prints at most these last bytes of a log
+# `dlmexp status` looks for the last line of a log in these last bytes.
+MAX_SEARCHED_LOG_BYTES = MIB // 16
+MAX_LINE_CHARACTERS = 200  # of the line that `dlmexp status` quotes from a log
 
 
 class JobFacts(msgspec.Struct, frozen=True):
@@ -48,18 +49,18 @@ class JobFacts(msgspec.Struct, frozen=True):
 
     job: str  # id
     state: str
-    active: bool
-    lost: int  # cells without a record, if the job has ended
+    active: bool  # in the queue or running
+    lost: int  # if the job has ended: `left`, else 0
     node: str
-    cells: int
-    left: int  # cells without a record that no other job is responsible for
-    block: str  # the overrides
+    cells: int  # number of cells of its block
+    left: int  # number of cells without a record that no other job is responsible for
+    block: str  # the overrides that select the block
     user: str
     log: str
 
     @property
     def line(self) -> str:
-        """The facts for people."""
+        """The facts as two lines of text."""
         node = f" on {self.node}" if self.node else ""
         unrecorded = f"{self.lost} of them without a record" if self.lost else f"{self.left} to do"
         return (
@@ -73,7 +74,7 @@ class Memory(NamedTuple):
     """The memory that a job requests.
 
     Attributes:
-        gb: Gigabytes; None: the default of the partition.
+        gb: The gigabytes; None: the default of the partition.
         is_raised: Whether it was raised because the previous job was killed for lack of memory.
     """
 
@@ -81,7 +82,7 @@ class Memory(NamedTuple):
     is_raised: bool = False
 
 
-USUAL_MEMORY = Memory()
+MEMORY_OF_PARTITION = Memory()
 
 
 class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -94,32 +95,33 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     id: Annotated[str, msgspec.Meta(pattern=JOB_ID)]
     user: str
     time: float  # of the submission
-    overrides: str  # that select the block
-    keys: frozenset[str]  # of the block's cells
+    overrides: str  # they select the block
+    keys: frozenset[str]  # of all cells of the block
     memory_gb: float | None = None  # None: the default of the partition
-    more_memory: bool = False  # raised because the previous job was killed for lack of memory
-    log: str = ""  # the file for its output, as submitit names it
+    more_memory: bool = False  # whether memory was raised after a job was killed for lack of it
+    log: str = ""  # the path of its output, as submitit names it
     state: str = UNKNOWN  # ENDED, UNKNOWN, STUCK, or as `squeue` names it
     node: str = ""
     reason: str = ""  # why it is pending or unknown, or how it has ended
-    # Cells without a record that no other job is responsible for.
-    left: frozenset[str] = frozenset()
+    # Keys of the cells without a record that no other job is responsible for.
+    unrecorded_keys: frozenset[str] = frozenset()
 
     @property
     def names(self) -> set[str]:
-        """Its id, and that of its array."""
+        """The id of the job, and that of its array."""
         return {self.id, self.id.partition("_")[0]}
 
     @property
     def active(self) -> bool:
-        """Whether it is in the queue or running."""
+        """Whether the job is in the queue or running."""
         return self.state not in (ENDED, UNKNOWN)
 
     @property
     def description(self) -> str:
-        """Its state with the reason, and the last line of its log or what the user can do.
+        """The state of the job with its reason.
 
-        Examples are `pending (Priority)`, `running`, `can't start (BadConstraints): ...`,
+        If the job has ended, the last line of its log follows; if it can't start, what the user can
+        do. Examples are `pending (Priority)`, `running`, `can't start (BadConstraints): ...`,
         `ended (FAILED): ValueError: x` and `unknown (...)`.
         """
         text = self.state.lower()
@@ -137,15 +139,15 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
         return text
 
     def _last_line_of_log(self) -> str:
-        """Return the last line of the log that is not of another program; '' if there is none."""
+        """Return the last line of the log, ignoring submitit and SLURM; '' if there is none."""
         try:
-            end, _ = last_bytes(Path(self.log), SHOWN_LOG_IN_STATUS)
+            end, _ = last_bytes(Path(self.log), MAX_SEARCHED_LOG_BYTES)
         except (OSError, Unreadable):
             return ""
         lines = end.decode(errors="replace").splitlines()
         for line in reversed(lines):
-            if line.strip() and not line.startswith(FOREIGN_LINES):
-                return shortened(line, MAX_LOG_CHARACTERS)
+            if line.strip() and not line.startswith(PREFIXES_OF_OTHER_PROGRAMS):
+                return shortened(line, MAX_LINE_CHARACTERS)
         return ""
 
     @property
@@ -155,10 +157,10 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
             job=self.id,
             state=self.description,
             active=self.active,
-            lost=len(self.left) if self.state == ENDED else 0,
+            lost=len(self.unrecorded_keys) if self.state == ENDED else 0,
             node=self.node,
             cells=len(self.keys),
-            left=len(self.left),
+            left=len(self.unrecorded_keys),
             block=self.overrides,
             user=self.user,
             log=self.log,
@@ -170,9 +172,9 @@ def write_submission(
     job_id: str,
     overrides: Sequence[str],
     keys: Iterable[str],
-    memory: Memory = USUAL_MEMORY,
+    memory: Memory = MEMORY_OF_PARTITION,
 ) -> None:
-    """Write the file of a job, with its block, into its folder."""
+    """Write the file that describes a job and its block into its folder."""
     job = Job(
         id=job_id,
         user=getuser(),
@@ -186,10 +188,10 @@ def write_submission(
 
 
 def read_submissions(root: Path) -> list[Job]:
-    """Return all jobs that were ever submitted for a results folder, the latest last."""
+    """Return all jobs that were ever submitted for a results folder, by time."""
     jobs: list[Job] = []
     for path in root.glob(f"multirun/*/jobs/*/{SUBMITTED}"):
-        with contextlib.suppress(OSError, Unreadable):  # deleted just now, or not ours
+        with contextlib.suppress(OSError, Unreadable):  # deleted just now, or of another program
             job = json_value(read_content(path), Job)
             log = path_inside(root, path.parent / f"{job.id}_0_log.out")
             jobs.append(msgspec.structs.replace(job, log=str(log)))
@@ -213,7 +215,7 @@ def unfinished_jobs(store: Store) -> list[Job]:
         return []
     _set_states(jobs)
     _share_responsibility(jobs, done | failed | unneeded)
-    return [job for job in jobs if job.left or job.active]
+    return [job for job in jobs if job.unrecorded_keys or job.active]
 
 
 def _set_states(jobs: Sequence[Job]) -> None:
@@ -222,7 +224,7 @@ def _set_states(jobs: Sequence[Job]) -> None:
     user = getuser()
     for job in jobs:
         job.state, job.node, job.reason = states[job.id]
-        # Some clusters hide the jobs of other users.
+        # Some clusters hide the jobs of other users, so that they seem to have ended.
         is_hidden = job.state == ENDED and not job.reason and job.user != user
         if is_hidden:
             job.state = UNKNOWN
@@ -232,33 +234,38 @@ def _set_states(jobs: Sequence[Job]) -> None:
 def killed_for_memory(jobs: Iterable[Job]) -> list[Job]:
     """Return the jobs that were killed for lack of memory and left cells without a record.
 
-    Jobs whose memory had been raised before are left out.
+    Jobs whose memory had already been raised are left out.
     """
     killed: list[Job] = []
     for job in jobs:
         is_killed = job.reason == OUT_OF_MEMORY
-        if is_killed and not job.more_memory and job.left:
+        if is_killed and not job.more_memory and job.unrecorded_keys:
             killed.append(job)
     return killed
 
 
 def _share_responsibility(jobs: Sequence[Job], recorded: set[str]) -> None:
-    """Set `left` of each job, so that one job is responsible for each cell without a record.
+    """Set `unrecorded_keys` of each job, so that one job is responsible for each of the cells.
 
-    If several jobs have a cell, the responsible one is an active job or, without one, the latest.
+    If several jobs have a cell, the latest active one is responsible; without an active one, the
+    latest.
+
+    Args:
+        jobs: The jobs, by time.
+        recorded: The keys of cells that need no job.
     """
     assigned = recorded
-    # The sort is stable: ended jobs come before active ones, and in both the latest comes last.
-    by_activity = sorted(jobs, key=lambda job: job.active)
-    for job in reversed(by_activity):
-        job.left = job.keys - assigned
+    # The sort is stable: ended jobs come before active ones, and in each group the latest is last.
+    by_priority = sorted(jobs, key=lambda job: job.active)
+    for job in reversed(by_priority):
+        job.unrecorded_keys = job.keys - assigned
         assigned = assigned | job.keys
 
 
 def jobs_of(root: Path, words: Sequence[str]) -> list[Job]:
     """Return the jobs that match all words.
 
-    A word is the id of a job (`12` for all tasks of an array, or `12_3`), or an override of its
+    A word is the id of a job (`12_3`, or `12` for all tasks of an array), or an override of its
     block (`dataset=pol`).
 
     Raises:
@@ -266,8 +273,8 @@ def jobs_of(root: Path, words: Sequence[str]) -> list[Job]:
     """
     jobs: list[Job] = []
     for job in read_submissions(root):
-        known_words = job.names.union(job.overrides.split())
-        if known_words.issuperset(words):
+        words_of_job = job.names.union(job.overrides.split())
+        if words_of_job.issuperset(words):
             jobs.append(job)
     if words and not jobs:
         listing = with_results_option("dlmexp logs", root)
@@ -278,13 +285,13 @@ def jobs_of(root: Path, words: Sequence[str]) -> list[Job]:
 
 
 def text_of_log(job: Job) -> str:
-    """Return the end of a job's log.
+    """Return the end of the log of a job, or a note that there is none.
 
     Raises:
         Unreadable: it is a link, or not a plain file.
     """
     try:
-        end, left_out = last_bytes(Path(job.log), SHOWN_LOG)
+        end, left_out = last_bytes(Path(job.log), MAX_PRINTED_LOG_BYTES)
     except FileNotFoundError:
         return "(no log: the job has not started, or never did)"
     text = end.decode(errors="replace").rstrip("\n")
@@ -296,7 +303,9 @@ class Cancellable(NamedTuple):
 
     jobs: list[Job]
     processes: list[ActiveProcess]
-    foreign: list[str]  # descriptions of others, which files in the folder name wrongly
+    # Descriptions of jobs and processes that files in the folder name, but that do not belong to
+    # it.
+    foreign: list[str]
 
     def named(self, names: Sequence[str], root: Path) -> "Cancellable":
         """Return the jobs and processes that have one of the names.
@@ -329,15 +338,15 @@ def cancellable(root: Path, names: Sequence[str] = ()) -> Cancellable:
 
     Args:
         root: The results folder.
-        names: Ids of jobs (`12` for all tasks of an array, or `12_3`) and of processes; empty: all.
+        names: Ids of jobs (`12_3`, or `12` for all tasks of an array) and of processes; empty: all.
 
     Raises:
         UserError: no job and no process has one of the names.
     """
     jobs, foreign_jobs = _jobs_of_user(root)
     processes, foreign_processes = _processes_here(root)
-    cancellable = Cancellable(jobs, processes, foreign_jobs + foreign_processes)
-    return cancellable.named(names, root) if names else cancellable
+    everything = Cancellable(jobs, processes, foreign_jobs + foreign_processes)
+    return everything.named(names, root) if names else everything
 
 
 def _jobs_of_user(root: Path) -> tuple[list[Job], list[str]]:
@@ -391,8 +400,8 @@ def cancel(root: Path, jobs: Sequence[Job], processes: Sequence[ActiveProcess]) 
     if jobs:
         ask("scancel", "--quiet", *sorted(map(attrgetter("id"), jobs)))
     for process in processes:
-        # While the user was asked for confirmation, it may have ended, and another process may have
-        # got its id.
+        # While the user was asked for confirmation, the process may have ended, and its id may now
+        # be that of another one.
         with contextlib.suppress(ProcessLookupError):
             if is_run_of(process, root):
                 os.kill(process.pid, signal.SIGTERM)

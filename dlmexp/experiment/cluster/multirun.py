@@ -30,13 +30,13 @@ from dlmexp.experiment.running.run import make_folder, write_manifests
 from dlmexp.experiment.running.summary import print_summary, summarize
 from dlmexp.experiment.running.sweep import Sweep, changed_cells, prepare_sweep, set_aside
 
-ON_CLUSTER = "SlurmLauncher"
+SLURM_LAUNCHER = "SlurmLauncher"  # the class of `hydra/launcher=slurm`
 
 
 def multirun(
     configs: Sequence[RunConfig], jobs: Sequence[Sequence[str]], launcher: Mapping[str, Any]
 ) -> int:
-    """Run jobs. The settings and the data of all jobs are checked before the first one starts.
+    """Run jobs, after a check of the settings and the data of all of them.
 
     Args:
         configs: the config of each job.
@@ -44,12 +44,13 @@ def multirun(
         launcher: the settings of `hydra.launcher`.
 
     Returns:
-        The exit code, which depends on the records at the end.
+        The exit code. After all jobs, it says whether cells failed or have no record.
     """
     _, _, launcher_class = launcher["_target_"].rpartition(".")
     _check(configs, launcher_class)
-    cfg = configs[0]  # settings that are not about cells are the same in all configs
-    on_cluster = launcher_class == ON_CLUSTER
+    # Only settings that do not concern cells are read from it, and all configs agree in these.
+    cfg = configs[0]
+    on_cluster = launcher_class == SLURM_LAUNCHER
     on_gpus = on_cluster and _requests_gpus(launcher)
     blocks = _blocks(configs, _job_overrides(configs, jobs, on_gpus))
     sweeps = [block.sweep for block in blocks]
@@ -62,7 +63,7 @@ def multirun(
         _check_sbatch()
     _prepare_folder(store, sweeps)
     code = _run_blocks(store, blocks, launcher, on_cluster)
-    if code is None:  # wait=false: the jobs may still wait or run
+    if code is None:  # with wait=false, the jobs may still wait or run
         return 0
     if code >= STOPPED:
         state = "the jobs stay in the queue" if on_cluster else "everything is saved"
@@ -74,12 +75,8 @@ def multirun(
 
 
 def _check(configs: Sequence[RunConfig], launcher_class: str) -> None:
-    """Check `wait` and `results`.
-
-    Raises:
-        UserError: they can't be used in a multirun, or with this launcher.
-    """
-    if not configs[0].wait and launcher_class != ON_CLUSTER:
+    """Raise UserError if `wait` does not fit the launcher, or jobs have different `results`."""
+    if not configs[0].wait and launcher_class != SLURM_LAUNCHER:
         raise UserError("wait=false leaves jobs to a cluster: add hydra/launcher=slurm")
     for cfg in configs:
         if cfg.results != configs[0].results:
@@ -96,7 +93,7 @@ def _check_sbatch() -> None:
 
 
 def _requests_gpus(launcher: Mapping[str, Any]) -> bool:
-    """Return whether jobs get GPUs."""
+    """Return whether the settings of a launcher request GPUs for jobs."""
     return bool(launcher.get("gpus_per_node")) or "gpu" in str(launcher.get("gres"))
 
 
@@ -105,7 +102,7 @@ def _job_overrides(
 ) -> list[list[str]]:
     """Return the overrides of each job without those of Hydra itself.
 
-    A job that gets a GPU trains on it, unless its device was chosen.
+    A job that gets a GPU trains on it, unless its overrides choose a device.
     """
     overrides: list[list[str]] = []
     for cfg, words in zip(configs, jobs, strict=True):
@@ -123,7 +120,7 @@ def _is_for_hydra(override: str) -> bool:
 def _blocks(configs: Sequence[RunConfig], overrides: Sequence[Sequence[str]]) -> list[Block]:
     """Return the block of each job.
 
-    The data are loaded to check them, and not kept in memory: each job loads its own.
+    The data are loaded for checks only, and not kept in memory: each job loads its own data.
     """
     blocks: list[Block] = []
     for cfg, words in zip(configs, overrides, strict=True):
@@ -134,7 +131,7 @@ def _blocks(configs: Sequence[RunConfig], overrides: Sequence[Sequence[str]]) ->
 
 def _print_notes(sweeps: Sequence[Sweep]) -> None:
     """Print each note of the sweeps once."""
-    notes: dict[str, None] = {}
+    notes: dict[str, None] = {}  # as an ordered set
     for sweep in sweeps:
         notes |= dict.fromkeys(sweep.notes)
     for note in notes:
@@ -167,10 +164,10 @@ def _run_blocks(
     """Run the blocks, here or on a cluster.
 
     Returns:
-        The exit code, or None if the jobs were submitted and not waited for.
+        The exit code; None if jobs were submitted that are not waited for.
     """
-    # Jobs inherit these variables: the command that was typed, for their records, and one that
-    # keeps Python from importing modules from the current folder.
+    # Jobs inherit two variables: the command of the user, for their records, and one that keeps
+    # Python from importing modules from the current folder.
     variables = {
         COMMAND_VARIABLE: portable_command(["dlmexp", *sys.argv[1:]]),
         "PYTHONSAFEPATH": "1",
@@ -183,8 +180,11 @@ def _run_blocks(
             submit_again = partial(submit, store, blocks, launcher)
             keys = _keys([block.sweep for block in blocks])
             return wait(store, keys, stop, submit_again)
-    status = with_results_option("dlmexp status", store.root)
-    print(f"`{status}` shows their progress; the same command without wait=false waits for them")
+    status_command = with_results_option("dlmexp status", store.root)
+    print(
+        f"`{status_command}` shows their progress; "
+        "the same command without wait=false waits for them"
+    )
     return None
 
 
@@ -214,5 +214,5 @@ def _keys(sweeps: Sequence[Sweep]) -> frozenset[str]:
 def _print_lost_jobs(store: Store, keys: frozenset[str]) -> None:
     """Print the jobs that have ended and left some of these cells without a record."""
     for job in unfinished_jobs(store):
-        if job.state == ENDED and job.left & keys:
+        if job.state == ENDED and job.unrecorded_keys & keys:
             print(job.facts.line)

@@ -21,9 +21,8 @@ USAGE_ERROR = 2  # exit code
 class BlockOnNode:
     """A function that a job calls on its node.
 
-    It is made by the submitting process and pickled. On the node it restores our environment
-    variables, the current folder and the import path of that process, which SLURM may be configured
-    not to pass on.
+    The submitting process creates and pickles it. On the node it restores the variables `DLMEXP_*`,
+    the current folder and the import path of that process, as SLURM may not pass them on.
     """
 
     def __init__(self, overrides: Sequence[str]):
@@ -37,11 +36,11 @@ class BlockOnNode:
     def __call__(self) -> int:
         """Train the block and return 0.
 
-        A job that was stopped before the end of its block is requeued.
+        A job that SLURM stopped before the end of its block is requeued.
 
         Raises:
-            SystemExit: The block failed, or was stopped for good. SLURM takes the exit code of the
-                program for that of the job, so that `afterok` and mails on FAIL work.
+            SystemExit: The block failed, or was stopped for good. The exit code of the program
+                becomes that of the job, so that `afterok` and mails on FAIL work.
         """
         os.environ.update(self.variables)
         os.chdir(self.folder)
@@ -67,7 +66,7 @@ class BlockOnNode:
 def _requeue() -> None:
     """Requeue this job and end its process. If that fails, print a message and return."""
     try:
-        # submitit's handler of this signal counts time-outs, requeues the job, and exits.
+        # submitit handles this signal: it counts time-outs, requeues the job, and exits.
         signal.raise_signal(signal.SIGUSR2)
     except (OSError, subprocess.SubprocessError) as error:  # the cluster does not allow it
         print(
@@ -79,10 +78,15 @@ def _requeue() -> None:
 def returns_to_queue(job_id: str, received: int) -> bool:
     """Return whether a job has to be requeued after a signal.
 
-    SIGUSR2 announces the time limit or a preemption. SIGTERM may mean that the job was cancelled,
-    or that SLURM has requeued it already: then its state is no longer RUNNING. Or it announces a
-    preemption: then the job is still RUNNING, and SLURM would not requeue it after it has exited by
-    itself.
+    - SIGUSR2 announces the time limit or a preemption.
+    - SIGTERM may announce a preemption. Then the job is still RUNNING, and SLURM would not requeue
+      it after it has exited by itself.
+    - SIGTERM may also mean that the job was cancelled, or that SLURM has already requeued it. Then
+      the job is no longer RUNNING.
+
+    Args:
+        job_id: The id of the job.
+        received: The number of the signal.
     """
     if received == signal.SIGUSR2:
         return True
@@ -95,8 +99,8 @@ def returns_to_queue(job_id: str, received: int) -> bool:
 def run_block(overrides: Sequence[str]) -> int:
     """Train a block in this process and return the exit code.
 
-    Errors are printed and not raised: without a cluster, `multirun` runs one block after another in
-    the same process.
+    Errors are printed and not raised: without a cluster, `multirun` runs all blocks in the same
+    process, and goes on after an error.
     """
     try:
         return execute(compose(overrides), overrides)

@@ -18,7 +18,7 @@ from dlmexp.experiment.running.process import select_target
 from dlmexp.experiment.running.summary import print_changed
 from dlmexp.experiment.running.sweep import Plan, plan_sweep, prepare_sweep, prepared_splits
 
-# Options of sbatch, by the name of the launcher's setting.
+# Options of sbatch by the name of the setting of the launcher; {} is the value.
 SBATCH_OPTIONS = {
     "partition": "--partition={}",
     "account": "--account={}",
@@ -37,7 +37,7 @@ class Request(NamedTuple):
 
     cores: int
     memory: str
-    minutes: int
+    minutes: int  # time limit
     partition: str
 
     @classmethod
@@ -53,7 +53,7 @@ class Request(NamedTuple):
 
     @property
     def core_hours(self) -> float:
-        """The product of cores and hours, if a job takes as long as it may."""
+        """Cores times hours of a job that takes as long as its time limit."""
         return self.cores * self.minutes / 60
 
 
@@ -62,8 +62,8 @@ def print_jobs(
 ) -> None:
     """Print a line for each job with its cells, and the totals.
 
-    For a cluster the resources that the jobs request are printed, too, with the time limit that
-    timed steps suggest, and when the jobs would start.
+    For a cluster, also print the resources that the jobs request, a time limit that is long enough
+    by timed steps, and when the jobs would start.
     """
     plans = [_plan(block, store) for block in blocks]
     request = Request.of(launcher) if on_cluster else None
@@ -71,24 +71,25 @@ def print_jobs(
     jobs_to_run = 0
     cells_to_run = 0
     for plan in plans:
-        cells = _cells_to_run(plan)
-        cells_to_run += cells
-        jobs_to_run += cells > 0
+        cells_of_job = _cells_to_run(plan)
+        cells_to_run += cells_of_job
+        if cells_of_job:
+            jobs_to_run += 1
     print(f"{counted(jobs_to_run, 'job')} to run, with {counted(cells_to_run, 'cell')}")
     for block, plan in zip(blocks, plans, strict=True):
         print_changed(plan, block.sweep)
     if request is not None and jobs_to_run:
-        _print_longest_job(_longest(blocks, plans, request.cores))
+        _print_longest_job(_longest_time(blocks, plans, request.cores))
         _print_likely_start(launcher)
 
 
-def _print_longest_job(longest: TimeInterval | None) -> None:
+def _print_longest_job(time: TimeInterval | None) -> None:
     """Print how long the longest job takes, and the time limit that it needs."""
-    if longest is None:
+    if time is None:
         return
-    minutes = math.ceil(longest.most / 60)
+    minutes = math.ceil(time.most / 60)
     print(
-        f"the longest job takes {duration(longest.least)} to {duration(longest.most)} on cores "
+        f"the longest job takes {duration(time.least)} to {duration(time.most)} on cores "
         f"like those here: hydra.launcher.timeout_min={minutes}"
     )
 
@@ -125,11 +126,14 @@ def _table(blocks: Sequence[Block], plans: Sequence[Plan], request: Request | No
     counts_of_jobs: list[list[int]] = []
     jobs_to_run = 0
     for name, plan in zip(_job_names(blocks), plans, strict=True):
-        to_run = _cells_to_run(plan)
-        counts = [len(plan.cells), len(plan.done), len(plan.failed), to_run]
+        cells_to_run = _cells_to_run(plan)
+        is_submitted = cells_to_run > 0
+        counts = [len(plan.cells), len(plan.done), len(plan.failed), cells_to_run]
         counts_of_jobs.append(counts)
-        jobs_to_run += to_run > 0
-        table.add_row(Text(name), *map(str, counts), *_request_entries(request, to_run > 0))
+        if is_submitted:
+            jobs_to_run += 1
+        # `Text` keeps brackets in overrides, which rich would take for markup.
+        table.add_row(Text(name), *map(str, counts), *_request_entries(request, is_submitted))
     totals = map(sum, zip(*counts_of_jobs, strict=True))
     total_request: list[str] = []
     if request is not None:
@@ -139,7 +143,7 @@ def _table(blocks: Sequence[Block], plans: Sequence[Plan], request: Request | No
 
 
 def _job_names(blocks: Sequence[Block]) -> list[str]:
-    """Return for each block its overrides, without those that all blocks have."""
+    """Return the overrides of each block without those that all blocks have, as a name."""
     common = set(blocks[0].overrides)
     for block in blocks:
         common &= set(block.overrides)
@@ -168,20 +172,23 @@ def _request_entries(request: Request | None, is_submitted: bool) -> list[str]:
     ]
 
 
-def _longest(blocks: Sequence[Block], plans: Sequence[Plan], threads: int) -> TimeInterval | None:
-    """Return how long the longest job takes, from a few timed steps; None if all are short."""
+def _longest_time(
+    blocks: Sequence[Block], plans: Sequence[Plan], threads: int
+) -> TimeInterval | None:
+    """Return how long the longest job takes, from a few timed steps; None if all jobs are short."""
     clocks = _clocks_of_long_jobs(blocks, plans)
     if not clocks:
         return None
-    # Steps of the job with the most cells are timed, and the other jobs assumed to be as fast.
-    timed, block = max(clocks, key=lambda pair: pair[0].cells)
+    # Steps of the job with the most cells are timed. Steps of the other jobs are assumed to have
+    # the same cost.
+    timed_clock, block = max(clocks, key=lambda pair: pair[0].cells)
     cfg = block.sweep.cfg
     target = select_target(cfg.device, cfg.dtype)
-    splits = prepared_splits(prepare_sweep(cfg))  # the sweep of a block has no data any more
-    timed.time_steps(splits, target, threads)
+    prepare_split = prepared_splits(prepare_sweep(cfg))  # the sweep of a block has no data
+    timed_clock.time_steps(prepare_split, target, threads)
     intervals: list[TimeInterval] = []
     for clock, _ in clocks:
-        clock.trials = timed.trials
+        clock.trials = timed_clock.trials
         interval = clock.expected_interval(workers=1)
         if interval is not None:
             intervals.append(interval)

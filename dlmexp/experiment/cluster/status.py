@@ -1,7 +1,7 @@
 """The status of a results folder: its cells, the processes that train them, and its jobs.
 
-It is read from the names of files, manifests and failed records. This module loads neither torch
-nor pandas.
+It is read from manifests, from failed records and from the names of files. This module imports
+neither torch nor pandas, so that `dlmexp status` is fast.
 """
 
 import contextlib
@@ -23,10 +23,10 @@ from dlmexp.experiment.records.refits import Selections
 from dlmexp.experiment.records.store import FAILED, Store
 from dlmexp.experiment.running.leases import ActiveProcess, BatchProgress, active_processes
 
-# The states of cells. Queued cells belong to jobs in the queue of a cluster.
+# The states of cells. The jobs of queued cells are in the queue of a cluster.
 STATES = ("done", "running", "queued", "failed", "missing")
-# The kinds of files that are counted, and where they are.
-PLACES = {
+# Counts of files in `FolderStatus`, and the words that are printed after each of them.
+FILE_COUNTS = {
     "checkpoints": "in checkpoints/",
     "packed": "records in *.parquet",
     "quarantined": "in quarantine/",
@@ -34,13 +34,13 @@ PLACES = {
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A failed cell, and why, where and when it failed."""
+    """Which cell failed, and why, where and when."""
 
     key: str
     cell: str
     reason: str
     where: str
-    when: str | msgspec.UnsetType = msgspec.UNSET  # unless its record is torn
+    when: str | msgspec.UnsetType = msgspec.UNSET  # unset if the record is damaged
     traceback: str | msgspec.UnsetType = msgspec.UNSET  # of an exception in a plugin
 
 
@@ -54,14 +54,14 @@ class ExperimentStatus(msgspec.Struct, frozen=True):
     failed: int
     missing: int
     failures: list[Failure]  # only if failure reasons were requested
-    absent: list[str]  # a description of each missing cell
+    absent: list[str]  # descriptions of the missing cells
 
 
 class ProcessStatus(msgspec.Struct, frozen=True):
     """A process that trains, and how far its run is."""
 
-    who: str
-    cells: int  # in training in this process
+    who: str  # host, process id and SLURM job
+    cells: int  # number of cells that this process trains
     settled: int  # cells of the run with a record
     total: int  # cells of the run
     failed: int  # cells of the run that failed
@@ -97,7 +97,7 @@ class FolderStatus(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class CellStates:
-    """The states of the cells of a results folder by key; a cell without a state is missing."""
+    """The states of the cells of a results folder, by key. Cells that are left out are missing."""
 
     by_key: Mapping[str, str]
 
@@ -109,12 +109,12 @@ class CellStates:
         running: Iterable[str],
         queued: Iterable[str],
     ) -> "CellStates":
-        """Return the states of cells with these keys.
+        """Return the states of cells from the keys of the cells in each state.
 
-        If a key is in several of the arguments, the first of these states holds: done, running,
-        failed, queued.
+        A key may be in several of the arguments. The cell then has the first of these states: done,
+        running, failed, queued.
         """
-        # Later lines replace the states of earlier ones.
+        # A later line replaces the states that an earlier one has set.
         states = dict.fromkeys(queued, "queued")
         states |= dict.fromkeys(failed, "failed")
         states |= dict.fromkeys(running, "running")
@@ -122,7 +122,7 @@ class CellStates:
         return cls(states)
 
     def grouped(self, keys: Iterable[str]) -> dict[str, list[str]]:
-        """Return the keys by state."""
+        """Return the keys that have each state."""
         groups: dict[str, list[str]] = {state: [] for state in STATES}
         for key in keys:
             state = self.by_key.get(key, "missing")
@@ -135,7 +135,7 @@ def read_status(root: Path, failure_reasons: bool = False) -> FolderStatus:
 
     Args:
         root: the folder.
-        failure_reasons: whether to read the failed records too.
+        failure_reasons: whether to read why cells failed.
     """
     store = Store(root)
     processes = active_processes(root)
@@ -147,7 +147,7 @@ def read_status(root: Path, failure_reasons: bool = False) -> FolderStatus:
     queued: set[str] = set()
     for job in jobs:
         if job.active:
-            queued |= job.left
+            queued |= job.unrecorded_keys
     states = CellStates.of(done=done, failed=failed, running=running, queued=queued)
     experiments: list[ExperimentStatus] = []
     for name, cells in _cells_by_experiment(store).items():
@@ -171,7 +171,7 @@ def _count_quarantined(root: Path) -> int:
 
 
 def _gaps(store: Store) -> list[EvidenceGap]:
-    """Return the gaps (`EvidenceGap`) by dataset and method of all experiments."""
+    """Return the gaps of all experiments, by dataset and method (`EvidenceGap`)."""
     groups: list[CandidateGroup] = []
     for manifest in read_manifests(store.root):
         groups += manifest.candidates
@@ -179,13 +179,14 @@ def _gaps(store: Store) -> list[EvidenceGap]:
 
 
 def _cells_by_experiment(store: Store) -> dict[str, dict[str, CandidateGroup]]:
-    """Return for each experiment the keys of its cells, and the group that each key belongs to."""
+    """Return the cells of each experiment: the group of candidates of each needed cell, by key."""
     experiments: dict[str, dict[str, CandidateGroup]] = {}
     for manifest in read_manifests(store.root):
         selections = Selections.of(store, manifest.candidates)
         cells = experiments.setdefault(manifest.experiment, {})
         for group in manifest.candidates:
-            cells.update(dict.fromkeys(selections.needed(group), group))
+            for key in selections.needed(group):
+                cells[key] = group
     return experiments
 
 
@@ -201,16 +202,16 @@ def _experiment_status(
     Args:
         store: The records.
         name: The name of the experiment.
-        cells: The keys of its cells with their groups.
+        cells: The groups of candidates of its cells, by the keys of the cells.
         states: The states of cells.
         failure_reasons: Whether to read the failed records.
     """
-    keys = states.grouped(cells)
+    keys_by_state = states.grouped(cells)
     failures: list[Failure] = []
     if failure_reasons:
-        failures = [_failure(store, cells[key], key) for key in keys["failed"]]
-    counts = {state: len(keys[state]) for state in STATES}
-    absent = [cells[key].describe(key) for key in keys["missing"]]
+        failures = [_failure(store, cells[key], key) for key in keys_by_state["failed"]]
+    counts = {state: len(keys_by_state[state]) for state in STATES}
+    absent = [cells[key].describe(key) for key in keys_by_state["missing"]]
     return ExperimentStatus(name=name, **counts, failures=failures, absent=absent)
 
 
@@ -221,7 +222,7 @@ def _failure(store: Store, group: CandidateGroup, key: str) -> Failure:
     with contextlib.suppress(Unreadable):
         record = store.read(store.path(group.dataset, key, FAILED))
     if record is None:
-        reason = "its record is torn; retry_failed=true runs it again"
+        reason = "its record is damaged; retry_failed=true runs it again"
         return Failure(key=key, cell=cell, reason=reason, where="?")
     where = str(record.made.host)
     if record.made.job:
@@ -252,10 +253,10 @@ def print_status(status: FolderStatus, missing: bool = False) -> None:
         _print_process(process)
     for job_or_gap in (*status.jobs, *status.gaps):
         print(job_or_gap.line)
-    for name, place in PLACES.items():
+    for name, description in FILE_COUNTS.items():
         count = getattr(status, name)
         if count:
-            print(f"{name}: {count} {place}")
+            print(f"{name}: {count} {description}")
     for experiment in status.experiments:
         _print_failures(experiment)
         if missing:
@@ -275,7 +276,7 @@ def _print_missing(experiment: ExperimentStatus) -> None:
 
 
 def _print_tracebacks(failures: Iterable[Failure]) -> None:
-    """Print every traceback once: the cells of a batch have the same."""
+    """Print every distinct traceback once, as the cells of a batch have the same."""
     printed: set[str] = set()
     for failure in failures:
         traceback = failure.traceback
@@ -285,7 +286,7 @@ def _print_tracebacks(failures: Iterable[Failure]) -> None:
 
 
 def _print_process(process: ProcessStatus) -> None:
-    progress = f"{process.settled} of the {process.total} of this run settled"
+    progress = f"{process.settled} of {counted(process.total, 'cell')} of its run have a record"
     if process.failed:
         progress += f", {process.failed} failed"
     if process.seconds_left is not None:

@@ -28,7 +28,8 @@ SIGNAL_POLL_SECONDS = 0.5  # between checks for a request to stop
 SETUP = "DLMEXP_SLURM_SETUP"  # shell lines at the start of every job
 # Settings of the launcher that are not parameters of sbatch.
 NOT_FOR_SBATCH = ("_target_", "submitit_folder", "max_num_timeout")
-# As many threads as cores were granted; srun needs a variable of its own.
+# Shell line: a job has as many threads as cores were granted, and srun, which does not inherit
+# their number, gets it in its own variable.
 THREADS = (
     "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK MKL_NUM_THREADS=$SLURM_CPUS_PER_TASK "
     "SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK"
@@ -36,7 +37,7 @@ THREADS = (
 
 
 class Block(NamedTuple):
-    """The cells of one job, and the overrides that select them."""
+    """The cells of one job and the overrides that select them."""
 
     sweep: Sweep
     overrides: Sequence[str]
@@ -57,36 +58,38 @@ def submit(store: Store, blocks: Sequence[Block], launcher: Mapping[str, Any]) -
         UserError: SLURM refuses, or does not answer.
     """
     jobs = unfinished_jobs(store)
-    # The queue was read first, then the records: a job that left the queue before has written its
-    # records, and a job that leaves it in between counts as queued.
+    # The queue is read first, then the records. So a job that has left the queue has written its
+    # records, and a job that leaves it in between still counts as queued.
     selection = _blocks_to_submit(store, blocks, jobs)
     _print_selection(selection, len(blocks))
     killed = killed_for_memory(jobs)
     by_memory: dict[Memory, list[Block]] = {}
     for block in selection.blocks:
-        memory = _memory(launcher["mem_gb"], _last_job(block, killed))
+        memory = _next_memory(launcher["mem_gb"], _last_job(block, killed))
         by_memory.setdefault(memory, []).append(block)
-    for memory, group in by_memory.items():
+    for memory, blocks_with_memory in by_memory.items():
         if memory.is_raised:
-            print(f"{counted(len(group), 'block')} ran out of memory: now with {memory.gb:g} GB")
-        _submit_arrays(group, {**launcher, "mem_gb": memory.gb}, memory)
+            count = counted(len(blocks_with_memory), "block")
+            print(f"{count} ran out of memory: now with {memory.gb:g} GB")
+        _submit_arrays(blocks_with_memory, {**launcher, "mem_gb": memory.gb}, memory)
 
 
-def _memory(wanted: float | None, killed: Job | None) -> Memory:
+def _next_memory(requested: float | None, killed: Job | None) -> Memory:
     """Return the memory of the next job of a block.
 
     Args:
-        wanted: The setting of the launcher, in GB; None: the default of the partition.
-        killed: The last job of the block, if it was killed for lack of memory.
+        requested: The setting of the launcher, in GB; None: the default of the partition.
+        killed: The last job of the block if it was killed for lack of memory, else None.
 
     Raises:
         UserError: The killed job had the partition's default, which is not known here.
     """
     if killed is None:
-        return Memory(wanted)
+        return Memory(requested)
     previous = killed.memory_gb
-    if wanted is not None and (previous is None or wanted > previous):
-        return Memory(wanted)
+    # The user may have raised the setting since.
+    if requested is not None and (previous is None or requested > previous):
+        return Memory(requested)
     if previous is None:
         raise UserError(
             f"job {killed.id} ran out of the memory that its partition gives: "
@@ -97,17 +100,17 @@ def _memory(wanted: float | None, killed: Job | None) -> Memory:
 
 def _submit_arrays(blocks: Sequence[Block], launcher: Mapping[str, Any], memory: Memory) -> None:
     """Submit blocks as job arrays that are as large as the cluster allows."""
-    tasks = max_array_size()
+    array_size = max_array_size()
     names: dict[str, None] = {}  # as an ordered set
     for block in blocks:
         names[block.sweep.cfg.name] = None
     executor = _executor(launcher, experiment="+".join(names))
-    for start in range(0, len(blocks), tasks):
-        _submit_array(executor, blocks[start : start + tasks], memory)
+    for start in range(0, len(blocks), array_size):
+        _submit_array(executor, blocks[start : start + array_size], memory)
 
 
 def _last_job(block: Block, jobs: Sequence[Job]) -> Job | None:
-    """Return the last of these jobs that has cells of a block."""
+    """Return the last of these jobs that has cells of a block; None if no job has."""
     keys = block.sweep.by_key.keys()
     for job in reversed(jobs):
         if job.keys & keys:
@@ -116,7 +119,7 @@ def _last_job(block: Block, jobs: Sequence[Job]) -> Job | None:
 
 
 class _Selection(NamedTuple):
-    """The blocks that need a new job, and the ids of jobs in the queue with the other blocks."""
+    """The blocks that need a new job, and ids of jobs in the queue for cells without a record."""
 
     blocks: list[Block]
     queued_jobs: list[str]
@@ -124,19 +127,19 @@ class _Selection(NamedTuple):
 
 def _blocks_to_submit(store: Store, blocks: Sequence[Block], jobs: Sequence[Job]) -> _Selection:
     """Return the blocks with cells that are neither recorded nor in the queue."""
-    in_queue: set[str] = set()
+    queued: set[str] = set()  # keys of cells in the queue
     for job in jobs:
         if job.active:
-            in_queue |= job.keys
+            queued |= job.keys
     done, failed = store.keys()
     selected: list[Block] = []
-    to_run: set[str] = set()
+    to_run: set[str] = set()  # keys of cells without a record
     unneeded = unneeded_refits(store)
     for block in blocks:
         recorded = done if block.sweep.cfg.retry_failed else done | failed
         unrecorded = block.sweep.by_key.keys() - recorded - unneeded
         to_run |= unrecorded
-        if unrecorded - in_queue:
+        if unrecorded - queued:
             selected.append(block)
     queued_jobs = [job.id for job in jobs if job.active and job.keys & to_run]
     return _Selection(selected, queued_jobs)
@@ -179,15 +182,15 @@ def _submit_array(executor: Any, blocks: Sequence[Block], memory: Memory) -> Non
         folder = job.paths.folder
         write_submission(folder, job.job_id, block.overrides, block.sweep.by_key, memory)
     first = jobs[0]
-    number, _, _ = first.job_id.partition("_")
+    array_id, _, _ = first.job_id.partition("_")
     logs = first.paths.folder.parent
-    print(f"submitted job {number}: {counted(len(blocks), 'block')}, logs in {logs}", flush=True)
+    print(f"submitted job {array_id}: {counted(len(blocks), 'block')}, logs in {logs}", flush=True)
 
 
 def _complaint(text: str) -> str:
     """Return the most useful line of an error message.
 
-    That is the first error of sbatch, else the first line of sbatch, else the last line.
+    It is the first error of sbatch, else the first line of sbatch, else the last line.
     """
     lines = text.strip().splitlines() or [""]
     lines_of_sbatch = [line for line in lines if line.startswith("sbatch:")]
@@ -199,12 +202,12 @@ def _complaint(text: str) -> str:
 def sbatch_settings(launcher: Mapping[str, Any], experiment: str) -> dict[str, Any]:
     """Return the settings of the launcher as submitit takes them, with our additions.
 
-    The additions are shell lines before those of the user, the experiment in the job's name, and a
-    limit on how long before the end of a job SLURM sends its signal. Additional parameters without
-    a value are left out.
+    The additions are shell lines before those of the user, the experiment in the name of the job,
+    and a limit on how long before the end of a job SLURM sends its signal. Additional parameters
+    without a value are left out.
     """
-    # The signal comes at the earliest in the last quarter, so that a short job also has time to
-    # train. SLURM may send it a minute early.
+    # The signal comes in the last quarter of the time limit, so that a short job has time to train,
+    # too. SLURM may send it a minute early.
     signal_delay = min(launcher["signal_delay_s"], 60 * launcher["timeout_min"] // 4)
     setup = [THREADS]
     if os.environ.get(SETUP):
@@ -229,22 +232,22 @@ def sbatch_settings(launcher: Mapping[str, Any], experiment: str) -> dict[str, A
 def wait(
     store: Store, keys: Set[str], stop: StopRequest, submit_again: Callable[[], None] | None = None
 ) -> int:
-    """Wait for the jobs with these cells, and print how many are in which state.
+    """Wait for the jobs with these cells, and print how many jobs are in which state.
 
-    SLURM may be unavailable for a while. Jobs that can't start are not waited for.
+    While SLURM does not answer, the wait goes on. Jobs that can't start are not waited for.
 
     Args:
         store: the results folder.
-        keys: the cells.
+        keys: the keys of the cells.
         stop: a request to stop.
-        submit_again: a function that submits blocks without records again. It is called when jobs
-            were killed for lack of memory.
+        submit_again: a function that submits blocks with unrecorded cells again. It is called when
+            jobs were killed for lack of memory.
 
     Returns:
         0, or the exit code of a request to stop.
     """
-    printed = ""
-    killed_before: set[str] = set()
+    last_line = ""
+    killed_before: set[str] = set()  # ids of jobs
     while stop.requested is None:
         needed = keys - unneeded_refits(store)
         jobs = [job for job in unfinished_jobs(store) if job.keys & needed]
@@ -255,17 +258,17 @@ def wait(
             continue
         not_ended = [job for job in jobs if job.state != ENDED]
         line = f"{_states(not_ended)}; {_progress(store, needed)}"
-        if line != printed:
+        if line != last_line:
             print(line, flush=True)
-            printed = line
-        if not _may_run(not_ended):
+            last_line = line
+        if not _some_may_run(not_ended):
             return 0
         _pause(stop)
     return stop.requested.code
 
 
-def _may_run(jobs: Sequence[Job]) -> bool:
-    """Return whether one of the jobs is running or can still start."""
+def _some_may_run(jobs: Sequence[Job]) -> bool:
+    """Return whether a job is running, can still start, or is in an unknown state."""
     return any(job.state != STUCK for job in jobs)
 
 
@@ -277,13 +280,13 @@ def _pause(stop: StopRequest) -> None:
 
 
 def _progress(store: Store, keys: Set[str]) -> str:
-    """Return how many cells are done."""
+    """Return a text that says how many cells are done."""
     done, _ = store.keys()
     return f"{len(keys & done)} of {counted(len(keys), 'cell')} done"
 
 
 def _states(jobs: Sequence[Job]) -> str:
-    """Return how many jobs are in each state."""
+    """Return a text that says how many jobs are in each state."""
     if not jobs:
         return "no job is left"
     counts = Counter(map(attrgetter("description"), jobs))

@@ -36,7 +36,7 @@ def record_file(root: Path, name: str) -> None:
 
 
 def left_by_job(root: Path) -> dict[str, set[str]]:
-    return {job.id: set(job.left) for job in unfinished_jobs(Store(root))}
+    return {job.id: set(job.unrecorded_keys) for job in unfinished_jobs(Store(root))}
 
 
 def change_user(submission: Path) -> None:
@@ -64,7 +64,7 @@ def test_job_is_described_by_its_state_and_has_lost_cells_if_it_ended(
     (job,) = unfinished_jobs(Store(tmp_path))
     assert job.description.startswith(description)
     assert job.active == (not lost)
-    assert job.left == {"k2"}
+    assert job.unrecorded_keys == {"k2"}
     assert (job.facts.lost, job.facts.left, job.facts.cells) == (lost, 1, 2)
 
 

@@ -184,7 +184,7 @@ def test_progress_on_another_node_is_printed(remote, capsys):
     printed = capsys.readouterr().out
     assert (
         "running: node7 pid 7 job 12_1, 1 cell; "
-        "3 of the 9 of this run settled, 1 failed, about 90 s left\n"
+        "3 of 9 cells of its run have a record, 1 failed, about 90 s left\n"
     ) in printed
     assert (
         "  banana n=100 joint elbo: 2 cells: "

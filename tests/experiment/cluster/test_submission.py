@@ -73,7 +73,14 @@ def job_named(name: str, state: str, key: str, **fields: Any) -> jobs.Job:
     """Return a job that was submitted for a cell, and has left it."""
     cells = frozenset([key])
     return jobs.Job(
-        id=name, user="me", time=0.0, overrides="", keys=cells, left=cells, state=state, **fields
+        id=name,
+        user="me",
+        time=0.0,
+        overrides="",
+        keys=cells,
+        unrecorded_keys=cells,
+        state=state,
+        **fields,
     )
 
 
