@@ -72,7 +72,8 @@ def setting_types(near: str = "", node: type = RunConfig, prefix: str = "") -> d
         if get_origin(type_) is dict and near.startswith(f"{name}."):
             key = near.split(".")[name.count(".") + 1]
             _, type_ = get_args(type_)  # the type of keys, and that of values
-            # `lr` in `training.lr` is not a key, but a setting for all kinds of data.
+            # `lr` in `training.lr` is not a key, but a setting for all kinds of data: it has the
+            # name of a setting of each kind, without the kind.
             if name != "training" or key in KINDS:
                 name = f"{name}.{key}"
             types[name] = type_
@@ -85,7 +86,8 @@ def setting_types(near: str = "", node: type = RunConfig, prefix: str = "") -> d
 
 def _options_of_estimator(name: str) -> dict[str, Any]:
     """Return the options of `estimator.NAME` by their dotted names."""
-    options = entries("estimator").get(name.split(".")[1], {})
+    _, estimator = name.split(".")
+    options = entries("estimator").get(estimator, {})
     return {f"{name}.{option}": Any for option in options}
 
 
@@ -99,6 +101,7 @@ def _list_settings() -> set[str]:
 
 
 LIST_SETTINGS = _list_settings()
+# Hyperparameters whose initial values may be typed without `training.initial.`
 HYPERPARAMETERS = (
     "lengthscale",
     "outputscale",
@@ -140,7 +143,7 @@ def expand_shorthand(overrides: Sequence[str], multirun: bool = False) -> list[s
 
 
 def _full_name(key: str) -> str:
-    """Return the dotted name of a setting, for which users may leave out `training.`."""
+    """Return the dotted name of a setting whose section the user may have left out."""
     if key in HYPERPARAMETERS:
         return f"training.initial.{key}"
     if key in TRAINING_SETTINGS - RUN_SETTINGS:
