@@ -2,8 +2,9 @@
 
 `regression` and `discrete` have the likelihoods. Integrals over q without a closed form are in
 `log_concave` and, for likelihoods that have only a `log_prob`, in `integration`. `calibration` has
-scores of the whole predictive distribution, `mixture` predictions of a q of several Gaussians. A
-new likelihood is a file that registers it (`base` shows how), and its line among the imports here.
+scores of the whole predictive distribution, and `mixture` has predictions where q is a mixture of
+Gaussians. A new likelihood needs a file that registers it (`base` shows how) and one line among the
+imports below.
 """
 
 from dlmexp.core.likelihoods.base import (

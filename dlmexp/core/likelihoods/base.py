@@ -46,15 +46,15 @@ class Likelihood(ABC):
     """A conditional density p(y|f) whose own parameters are tensors that broadcast to [..., N].
 
     A subclass must have `log_prob`. The integrals over q(f) = N(f; mu, v) are computed by
-    quadrature, unless a subclass overrides them by something better.
+    quadrature, unless a subclass overrides a method with a better one.
     """
 
     name: ClassVar[str]
-    """The name under which it is registered; set by that."""
+    """The name under which the likelihood is registered, which sets this attribute."""
     task: ClassVar[str] = "regression"
     """The kind of targets: "regression", "binary" (y in {0, 1}) or "count"."""
     parameters: ClassVar[Mapping[str, Parameter]] = {}
-    """Parameters that are learned with those of the kernel; fields of the same names hold them."""
+    """Parameters that are learned with those of the kernel; fields of these names hold them."""
     metrics: ClassVar[Mapping[str, Metric]] = {}
     """Metrics that are reported with the NLL, also in learning curves."""
     conjugate: ClassVar[bool] = False
@@ -64,7 +64,7 @@ class Likelihood(ABC):
 
     @classmethod
     def from_hyper(cls, hyper: Hyper) -> Self:
-        """Return the likelihood with each cell's parameters [B] of `hyper`, for rows [B, N]."""
+        """Return the likelihood with parameters of B cells that broadcast to rows [B, N]."""
         by_name = {name: hyper[name][:, None] for name in cls.parameters}
         return cls(**by_name)
 
@@ -95,7 +95,7 @@ class Likelihood(ABC):
         """Return E[y|f], elementwise: f in regression, p(y = 1|f) for binary data.
 
         Raises:
-            UserError: a likelihood of counts has not overridden it.
+            UserError: A likelihood of counts has not overridden this method.
         """
         if self.task == "count":
             raise UserError(
@@ -117,8 +117,8 @@ class Likelihood(ABC):
     ) -> Float[Tensor, "*B N"] | None:
         """Return the standard deviation of y under the predictive distribution.
 
-        None unless it is overridden. It is not for binary data, whose distribution is known from
-        the mean.
+        None if a likelihood does not override this method. Likelihoods of binary data need not, as
+        the mean determines their predictive distribution.
         """
         return None
 
@@ -127,17 +127,18 @@ class Likelihood(ABC):
     ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B N"]] | None:
         """Return the ends of the central 95 % interval of y under the predictive distribution.
 
-        None as for `std`.
+        None if a likelihood does not override this method.
         """
         return None
 
     def cdf(
         self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
     ) -> Float[Tensor, "*B N"]:
-        """Return P(Y <= y) under the predictive distribution, for mixtures of models.
+        """Return P(Y <= y) under the predictive distribution, which mixtures of models need.
 
         Raises:
-            UserError: the likelihood has not overridden it; those with an `interval` should.
+            UserError: The likelihood has not overridden this method. Likelihoods with an `interval`
+                should.
         """
         raise UserError(
             f"the likelihood '{self.name}' has no cdf, which mixtures of models need: write one"
@@ -148,9 +149,9 @@ class Likelihood(ABC):
     ) -> Scores:
         """Return scores per row of the whole predictive distribution, by name.
 
-        Binary data have a Brier score (and an ECE, which needs all rows at once:
-        `training.metrics`). Other likelihoods have no scores unless they override this
-        (`calibration.py`).
+        Likelihoods of binary data have a Brier score; their ECE needs all rows at once and is
+        computed in `training.metrics`. Other likelihoods have no scores unless they override this
+        method, with functions of `calibration.py`.
         """
         if self.task != "binary":
             return {}
@@ -161,40 +162,41 @@ class Likelihood(ABC):
         return self.log_prob(self.peak(y), y)
 
     def peak(self, y: Float[Tensor, "*B N"]) -> Tensor:
-        """Return the f at which p(y|f), unimodal in f, is largest.
+        """Return the f at which p(y|f) is largest; p must be unimodal in f.
 
-        It is plus or minus infinity where the largest value is only a supremum.
+        Return plus or minus infinity where p has no maximum but a supremum at this end.
 
         Raises:
-            UserError: the likelihood has not overridden it.
+            UserError: The likelihood has not overridden this method.
         """
         raise UserError(
-            f"sampler=rejection needs the peak of the likelihood '{self.name}': write that method"
+            f"sampler=rejection needs the peak of the likelihood '{self.name}': "
+            "write the method `peak`"
         )
 
     def log_loss_error(
         self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
     ) -> Float[Tensor, "*B N"]:
-        """Return the difference of `log_loss` per row to an integration with more nodes."""
+        """Return by how much `log_loss` differs from an integration with more nodes, per row."""
         return (self.log_loss(mu, v, y) - panel_log_loss(self, mu, v, y, effort=3)).abs()
 
     def kinks(self, y: Float[Tensor, "*B N"]) -> tuple[Float[Tensor, "*B N"], ...]:
         """Return the f at which p(y|f) bends or has a narrow peak.
 
-        The quadrature of `log_loss` has more nodes there. In regression this is y; for other
-        targets there is none, unless it is overridden.
+        The quadrature of `log_loss` has more nodes there. Unless a likelihood overrides this
+        method, regression has a kink at y, and other tasks have none.
         """
         return (y,) if self.task == "regression" else ()
 
     def at_rows(self, rows: Bool[Tensor, "*B N"]) -> Likelihood | None:
-        """Return the likelihood of the selected rows [n], or None if it can't be cut into rows."""
+        """Return the likelihood of the selected rows [n]; None if it can't be cut into rows."""
         selected = {}
         for name, value in self.own_tensors().items():
             selected[name] = value.expand(rows.shape)[rows] if value.ndim else value
         return replace(self, **selected)
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """Return its own parameters by field name."""
+        """Return the tensors among its fields, by name."""
         tensors = {}
         for field in fields(self):
             value = getattr(self, field.name)

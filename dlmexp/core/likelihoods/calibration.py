@@ -1,14 +1,14 @@
 """Scores of a whole predictive distribution, per row.
 
 These are CRPS, coverage and width of central intervals, and the Brier score. Their means over rows
-are recorded with the other metrics (docs/SPEC.md, section 7). Lower is better for all of them but
-coverage, which should be the nominal probability of the interval.
+are recorded with the other metrics (docs/SPEC.md, section 7). Lower is better for all scores but
+coverage, which should equal the nominal probability of the interval.
 
 For counts the distribution is a mixture of Poissons: the rate depends on a latent f, which has the
-distribution q = N(mu, v). If it spans few counts (`MAX_SINGLE`), it is summed count by count, which
-is exact but for tails of 1e-6. If it spans more, it is tabulated in blocks of counts, and its CRPS
-has an error of about 1e-3. How a row is computed depends on that row alone, so its scores do not
-depend on the rows computed with it.
+distribution q = N(mu, v). A distribution that spans few counts (`MAX_SUMMED_RANGE`) is summed count
+by count, which is exact but for tails of 1e-6. A wider one is tabulated in blocks of counts, and
+its CRPS has an error of about 1e-3. The scores of a row do not depend on the rows that are computed
+with it.
 """
 
 import math
@@ -114,30 +114,32 @@ def _mass_within(h: Tensor, s: Tensor, weights: Tensor) -> Tensor:
     return (weights * torch.erf(h / s * SQRT_HALF)).sum(0)
 
 
-INTERVAL_PROBABILITIES = {"lower_95": 0.025, "upper_95": 0.975}
-"""Values of the distribution function at the two ends of the central interval of counts."""
+LOWER_SHARE = 0.025
+"""Value of the distribution function at the lower end of the central 95 % interval of counts."""
+UPPER_SHARE = 0.975
+"""Value of the distribution function at the upper end of the interval."""
 MAX_DEVIATIONS = 5.0
-"""Distance of the ends of the range of f from mu, in standard deviations of q; and of the ends of
-the range of counts from the rates at these f, in standard deviations of a Poisson."""
+"""How far ranges extend: the range of f this number of standard deviations of q from mu, and the
+range of counts this number of standard deviations of a Poisson beyond the rates at its ends."""
 NODE_COUNTS = (13, 17, 25, 33, 49, 65, 97, 129)
-"""Numbers of nodes of the rules over q: each row takes the first rule that is fine enough."""
-MAX_SINGLE = 512
-"""The most counts of a range that is summed count by count."""
-LARGEST = 2048
-"""Ranges that end beyond this count are not summed count by count."""
+"""Numbers of nodes of the rules over q. Each row uses the first rule that is fine enough."""
+MAX_SUMMED_RANGE = 512
+"""A range with more counts is not summed count by count."""
+MAX_SUMMED_COUNT = 2048
+"""A range that ends beyond this count is not summed count by count."""
 GROUP_SPAN = 128
-"""Rows are summed in groups. The largest counts of a group's rows differ by at most this.
+"""Rows are summed in groups. The largest counts of the rows of a group differ by at most this.
 
-The range of a group then has up to `MAX_SINGLE + GROUP_SPAN` counts. With 700 or more, the
+So the range of a group has at most `MAX_SUMMED_RANGE + GROUP_SPAN` counts. With 700 or more, the
 probability of its first count, which can be as low as exp(-range), would underflow."""
-GROUPS_PER_RULE = LARGEST // GROUP_SPAN + 1
+GROUPS_PER_RULE = MAX_SUMMED_COUNT // GROUP_SPAN + 1
 """The most groups of rows with the same number of nodes."""
 BLOCKS = 160
 """Number of blocks of counts in the table of a wide distribution."""
 BLOCK_NODES = 12
-"""Number of nodes of the quadrature at the edges of blocks."""
+"""Number of nodes of the quadrature for F at the edges of blocks."""
 FIRST_COUNTS = 16
-"""Number of the first counts, 0 to 15, whose F(k) is summed even where others are tabulated."""
+"""F(k) of the counts k below this is summed even where F of larger counts is approximated."""
 ENTRIES_AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 23}
 """The most entries [K, R] of rows that are computed together; on a CPU they fit into its cache."""
 
@@ -147,7 +149,7 @@ Elementwise = Callable[[Tensor], Tensor]
 
 
 class CountScores(NamedTuple):
-    """CRPS and the ends of the interval [R] of rows of counts, in float64."""
+    """CRPS and the ends of the central 95 % interval of R rows of counts, in float64."""
 
     crps: Float[Tensor, "R"]
     lower: Float[Tensor, "R"]
@@ -176,8 +178,8 @@ def count_scores(
     """Return the scores of a Poisson with rate `rate(f)`, f ~ N(mu, v).
 
     `log_prob(f, k)` is the log probability of count k at f, and `latent` is the inverse of `rate`.
-    The interval runs from the smallest k with F(k) >= 2.5 % to the smallest with F(k) >= 97.5 %,
-    both ends included, so that it covers at least 95 %; its width is the difference of the ends.
+    The interval runs from the smallest k with F(k) >= 2.5 % to the smallest k with F(k) >= 97.5 %.
+    It contains both ends, so that it covers at least 95 %. Its width is the difference of the ends.
     """
     shape = torch.broadcast_shapes(mu.shape, v.shape, y.shape)
     mu = mu.double().expand(shape).reshape(-1)
@@ -190,7 +192,7 @@ def count_scores(
         "coverage_95": covered.to(y.dtype),
         "width_95": by_row.upper - by_row.lower,
     }
-    # A row with NaN has no coverage either, although comparisons with NaN are false.
+    # Comparisons with NaN are false, so without this a row with NaN would count as not covered.
     is_undefined = by_row.crps.isnan()
     for name, value in scores.items():
         scores[name] = torch.where(is_undefined, torch.nan, value).view(shape)
@@ -207,7 +209,7 @@ def count_interval(
     """Return the ends of the interval that `count_scores` measures."""
     flat_mu = mu.double().reshape(-1)
     flat_v = v.double().reshape(-1)
-    # The interval does not depend on y.
+    # The interval does not depend on y, so any y will do.
     y = torch.zeros_like(flat_mu)
     by_row = _scores_of_rows(log_prob, rate, latent, flat_mu, flat_v, y)
     lower = by_row.lower.view(mu.shape).to(mu.dtype)
@@ -225,9 +227,9 @@ def count_cdf(
     """
     e, weights = _trapezoidal_rule(NODE_COUNTS[-1], mu)
     s = v.clamp_min(0).sqrt()
-    # All negative k become -1; their probability is set to 0 at the end.
+    # All negative k become -1. Their probability is set to 0 at the end.
     count = k.floor().clamp_min(-1)
-    # k + 1, which has to be positive, is 0 for -1.
+    # k + 1 has to be positive, also where k = -1.
     shape_of_gamma = (count + 1).clamp_min(1e-300)
     cdf = torch.zeros_like(mu + k)
     for node, weight in zip(e, weights, strict=True):
@@ -237,7 +239,7 @@ def count_cdf(
 
 
 def _trapezoidal_rule(nodes: int, like: Tensor) -> tuple[Float[Tensor, "K"], Float[Tensor, "K"]]:
-    """Return nodes and weights [K] of an expectation over N(0, 1), up to MAX_DEVIATIONS from 0."""
+    """Return K nodes e and weights of an expectation over N(0, 1), up to MAX_DEVIATIONS from 0."""
     e = torch.linspace(-MAX_DEVIATIONS, MAX_DEVIATIONS, nodes, dtype=like.dtype, device=like.device)
     return e, torch.softmax(-0.5 * e.square(), 0)
 
@@ -250,27 +252,28 @@ def _scores_of_rows(
     v: Float[Tensor, "R"],
     y: Float[Tensor, "R"],
 ) -> CountScores:
-    """Return CRPS and both ends of the interval, of rows in float64.
+    """Return CRPS and both ends of the interval of rows in float64.
 
-    The arguments are those of `count_scores`.
+    The arguments are those of `count_scores`, flattened to R rows.
     """
     # 1. The range of counts of every row
     s = v.clamp_min(0).sqrt()
-    # NaN and infinite rates become finite, so that every row has a range of counts. The scores of a
-    # row with NaN in mu or v are NaN all the same, as they are computed from mu and s.
+    # NaN and infinite rates are replaced, so that every row has a range of counts. A row with NaN
+    # in mu or v has scores of NaN all the same, as they are computed from mu and s.
     low_rate = rate(mu - MAX_DEVIATIONS * s).nan_to_num(0.0, 1e12).clamp(1e-12, 1e12)
     high_rate = rate(mu + MAX_DEVIATIONS * s).nan_to_num(0.0, 1e12).clamp(1e-12, 1e12)
     # The square root of a Poisson count has a standard deviation of about 1/2.
     low = (low_rate.sqrt() - MAX_DEVIATIONS / 2).clamp_min(0).square().floor()
     high = (high_rate.sqrt() + MAX_DEVIATIONS / 2).square().ceil()
     # 2. Rows that are summed count by count
-    is_narrow = (high - low <= MAX_SINGLE) & (high <= LARGEST)
+    is_narrow = (high - low <= MAX_SUMMED_RANGE) & (high <= MAX_SUMMED_COUNT)
     scores = CountScores.empty(mu)
     for rows, e, weights in _groups(rate, mu, s, high, is_narrow):
         f = mu[rows] + s[rows] * e[:, None]
         first = low[rows].min()
         last = high[rows].max()
-        scores.fill(rows, _by_counts(log_prob, rate, f, weights, first, last, y[rows]))
+        by_counts = _by_counts(log_prob, rate, f, weights, low=first, high=last, y=y[rows])
+        scores.fill(rows, by_counts)
     # 3. Rows that are tabulated in blocks
     rows_at_once = ENTRIES_AT_ONCE[mu.device.type] // (BLOCKS * BLOCK_NODES)
     for rows in (~is_narrow).nonzero().squeeze(-1).split(rows_at_once):
@@ -288,7 +291,7 @@ def _groups(
     high: Float[Tensor, "R"],
     is_narrow: Bool[Tensor, "R"],
 ) -> Iterator[tuple[Int[Tensor, "r"], Float[Tensor, "K"], Float[Tensor, "K"]]]:
-    """Yield narrow rows that are summed together, with nodes and weights of the rule over q.
+    """Yield groups of narrow rows to sum together, with nodes and weights of the rule over q.
 
     Rows of a group have the same number of nodes, and ranges of counts that end near each other. A
     group is cut into pieces that fit into memory.
@@ -298,13 +301,13 @@ def _groups(
     # high counts: take the rate two standard deviations above the mean of q. The step of the rule
     # in these units, 2 MAX_DEVIATIONS / (nodes - 1), may be up to 1.1 such deviations.
     nodes_needed = 2 * MAX_DEVIATIONS * (1 + s.square() * rate(mu + 2 * s)).sqrt() / 1.1 + 1
-    # Rows that need more nodes than any rule has take the last one. Their CRPS is still right: it
-    # is a sum over counts, in which errors of F(k) of both signs cancel. The error of quantiles is
-    # a hundredth of the standard deviation of q.
+    # Rows that need more nodes than any rule has use the last rule. Their CRPS is still right: it
+    # is a sum over counts, in which errors of F(k) of both signs cancel. The error of their
+    # quantiles is a hundredth of the standard deviation of q.
     all_but_last = torch.tensor(NODE_COUNTS[:-1], dtype=mu.dtype, device=mu.device)
     rows = is_narrow.nonzero().squeeze(-1)
-    # Sorted by the ends of their ranges, an order that the stable sort below keeps within a group:
-    # so the pieces of a large group span fewer counts than the group.
+    # Sort rows by the ends of their ranges. The stable sort below keeps this order within a group,
+    # so that the pieces of a large group span fewer counts than the group.
     rows = rows[high[rows].argsort()]
     # group = rule * GROUPS_PER_RULE + end // GROUP_SPAN
     rule_index = torch.searchsorted(all_but_last, nodes_needed[rows].nan_to_num(NODE_COUNTS[-1]))
@@ -344,16 +347,16 @@ def _by_counts(
     rates = rate(f)
     # p(low|f), from which p(k|f) = p(k-1|f) rate / k
     p = log_prob(f, low).exp_()
-    # The terms of CRPS of counts below `low` and above `high`, where F is 0 and 1.
+    # The terms of CRPS for counts below `low`, where F is 0, and above `high`, where F is 1
     crps = (low - y).clamp_min(0) + (y - 1 - high).clamp_min(0)
-    # An end of the interval is the number of counts k with F(k) below its share: the `low` counts
-    # before the range, where F is 0, and some of the range.
+    # An end of the interval is the number of counts k with F(k) below a share. These are all `low`
+    # counts before the range, where F is 0, and the first counts of the range.
     lower = low.expand_as(y).clone()
     upper = low.expand_as(y).clone()
     if uses_triton(y):
         from dlmexp.core.gp.fused.small import sums_over_counts
 
-        shares = (INTERVAL_PROBABILITIES["lower_95"], INTERVAL_PROBABILITIES["upper_95"])
+        shares = (LOWER_SHARE, UPPER_SHARE)
         squares, below_lower, below_upper = sums_over_counts(
             p, rates, weights, int(low), int(high), y, shares
         )
@@ -368,9 +371,9 @@ def _by_counts(
         F += weights @ p
         # (F(k) - [y <= k])^2
         crps += (F - (y <= k).to(F.dtype)).square_()
-        # Both ends grow by 1 while F(k) is below their share.
-        lower += INTERVAL_PROBABILITIES["lower_95"] > F
-        upper += INTERVAL_PROBABILITIES["upper_95"] > F
+        # An end grows by 1 as long as F(k) is below its share.
+        lower += F < LOWER_SHARE
+        upper += F < UPPER_SHARE
     return CountScores(crps, lower, upper)
 
 
@@ -409,13 +412,13 @@ def _distribution(
 ) -> Float[Tensor, "R E"]:
     """Return F(k) = P(rate(f) < G) for a variable G ~ Gamma(k + 1).
 
-    f is normal, and (G / (k + 1))^(1/3) is close to normal (Wilson and Hilferty). The one of the
-    two with the smaller variance is integrated over by quadrature; given its value, the probability
-    is the normal distribution function of the other. For the first counts the approximation is not
-    good enough: they are summed.
+    f is normal, and (G / (k + 1))^(1/3) is close to normal (Wilson and Hilferty). The quadrature is
+    over f or G, the one with the smaller variance. Given its value, the probability is a normal
+    distribution function of the other variable. For the first counts, where this approximation is
+    not good enough, F is a sum.
     """
     F_of_first_counts = _first_distribution(rate, mu, s)
-    # An edge may be -1, for which this takes F(0); `_by_blocks` sets F at the first edge to 0.
+    # For an edge of -1 this takes F(0). `_by_blocks` replaces F at the first edge by 0 anyway.
     summed = F_of_first_counts.gather(-1, k.clamp(0, FIRST_COUNTS - 1).long())
     is_summed = k < FIRST_COUNTS
     mu = mu[:, None]
@@ -457,14 +460,16 @@ def _first_distribution(
 def _by_blocks(
     edges: Float[Tensor, "R E"], F: Float[Tensor, "R E"], y: Float[Tensor, "R"]
 ) -> CountScores:
-    """Return the scores from F at the edges of blocks, taken as linear in between."""
-    # F is 0 at the first edge, which lies below all counts of the range (it may be -1). From
-    # there on it increases: where the approximation falls, the running maximum is taken.
-    F = torch.cat((torch.zeros_like(F[:, :1]), F[:, 1:].cummax(-1).values.clamp(0, 1)), -1)
+    """Return the scores from F at the edges of blocks; F is taken as linear between edges."""
+    # F is 0 at the first edge, which lies below all counts of the range. From there on F increases:
+    # where the approximation falls, its running maximum takes its place.
+    zero = torch.zeros_like(F[:, :1])
+    increasing = F[:, 1:].cummax(-1).values.clamp(0, 1)
+    F = torch.cat((zero, increasing), -1)
     return CountScores(
         crps=_crps_by_blocks(edges, F, y),
-        lower=_quantile_by_blocks(edges, F, INTERVAL_PROBABILITIES["lower_95"]),
-        upper=_quantile_by_blocks(edges, F, INTERVAL_PROBABILITIES["upper_95"]),
+        lower=_quantile_by_blocks(edges, F, LOWER_SHARE),
+        upper=_quantile_by_blocks(edges, F, UPPER_SHARE),
     )
 
 
@@ -478,8 +483,8 @@ def _crps_by_blocks(
 ) -> Float[Tensor, "R"]:
     """Return CRPS = E|X - y| - E|X - X'|/2, with E|X - y| = E X - y + 2 E max(y - X, 0).
 
-    E X is the sum of 1 - F over all counts, E|X - X'|/2 that of F (1 - F), and E max(y - X, 0) the
-    sum of F(k) over k < y.
+    Here E X is the sum of 1 - F over all counts, E|X - X'|/2 is the sum of F (1 - F) over all
+    counts, and E max(y - X, 0) is the sum of F(k) over k < y.
     """
     size = edges.diff(dim=-1)
     start = F[:, :-1]
@@ -488,18 +493,18 @@ def _crps_by_blocks(
     def sum_in_block(at_start: Tensor, at_end: Tensor) -> Tensor:
         """Return the sum, over the counts of each block, of values linear between its edges.
 
-        The counts are those of the half-open interval (edge g, edge g + 1].
+        Block g has the counts of the half-open interval (edge g, edge g + 1].
         """
         return size * at_start + (at_end - at_start) * (size + 1) / 2
 
     # E|X - X'|/2
     half_distance = sum_in_block(start * (1 - start), end * (1 - end)).sum(-1)
-    # E X, to whose sum the edge + 1 counts up to the first edge contribute 1 each.
+    # E X. The counts 0 to the first edge, where F is 0, contribute 1 each to the sum.
     mean = edges[:, 0] + 1 + sum_in_block(1 - start, 1 - end).sum(-1)
     # shortfall = E max(y - X, 0), the sum of F(k) over k <= y - 1. It has these terms:
-    # - sum_before_block: of the blocks before that of y - 1;
-    # - sum_of_start + sum_of_rise: of the counts of this block up to y - 1;
-    # - counts_beyond: of the counts beyond the table, where F is 1.
+    # - sum_before_block: the sum over the blocks before the one that contains y - 1;
+    # - sum_of_start + sum_of_rise: the sum over the counts of this block up to y - 1;
+    # - counts_beyond: the sum over the counts beyond the table, where F is 1.
     sum_before_block = torch.nn.functional.pad(sum_in_block(start, end).cumsum(-1), (1, 0))
     last = (y - 1).unsqueeze(-1)
     block = _block_of(edges, last)

@@ -24,7 +24,7 @@ from dlmexp.core.likelihoods.log_concave import LogConcave, Mode, Terms, log_pro
 
 
 def signs(y: Tensor) -> Tensor:
-    """Return labels {0, 1} as {-1, +1}."""
+    """Return -1 for label 0 and +1 for label 1."""
     return 2 * y - 1
 
 
@@ -50,11 +50,11 @@ class Probit(Likelihood):
         return torch.special.ndtr(mu * (1 + v).rsqrt())
 
     def log_p_max(self, y: Tensor) -> Tensor:
-        """Return log 1."""
+        """Return 0, the log of the supremum 1."""
         return torch.zeros_like(y)
 
     def peak(self, y: Tensor) -> Tensor:
-        """Return plus or minus infinity."""
+        """Return infinity with the sign of the label, at which p tends to 1."""
         return signs(y) * torch.inf
 
 
@@ -70,30 +70,31 @@ class Logistic(LogConcave):
         """Return log p and its derivatives."""
         s = signs(y)
         sf = s * f
-        # P(the other class|f)
-        wrong = torch.sigmoid(-sf)
-        return Terms(value=logsigmoid(sf), slope=s * wrong, curvature=wrong * torch.sigmoid(sf))
+        # The probability of the class that the row does not have
+        p_wrong = torch.sigmoid(-sf)
+        return Terms(value=logsigmoid(sf), slope=s * p_wrong, curvature=p_wrong * torch.sigmoid(sf))
 
     def log_constant(self, y: Tensor) -> Tensor:
-        """Return 0."""
+        """Return 0: log p has no constant."""
         return torch.zeros_like(y)
 
     def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         """Return (mode of q(f) p(y|f)) - mu [..., N].
 
-        With m = (2y-1) mu, the shift r >= 0 towards the label solves r = v sigmoid(-(m + r)). Where
-        |m + r| is large, the sigmoid is about e^-(m + r) or 1 - e^(m + r), and r is given by
-        Lambert's W. Three steps of Newton's method on r - v sigmoid(-(m + r)), whose derivative is
-        at least 1, start there.
+        With m = (2y-1) mu, the shift r >= 0 towards the label solves r = v sigmoid(-(m + r)). The
+        sigmoid is about e^-(m + r) where m + r is large, and about 1 - e^(m + r) where -(m + r) is
+        large. With these forms r is given by Lambert's W. From there three steps of Newton's method
+        solve r - v sigmoid(-(m + r)) = 0; the derivative of the left side is at least 1.
         """
         m = signs(y) * mu
-        is_right = m + v / 2 > 0
-        w = lambert_w_exp(v.log() + torch.where(is_right, -m, m + v))
-        r = torch.where(is_right, w, (v - w).clamp_min(0))
+        # The sign of m + r, as r = v / 2 at m + r = 0.
+        is_positive = m + v / 2 > 0
+        w = lambert_w_exp(v.log() + torch.where(is_positive, -m, m + v))
+        r = torch.where(is_positive, w, (v - w).clamp_min(0))
         r = torch.minimum(r, v)
         for _ in range(3):
-            wrong = torch.sigmoid(-(m + r))
-            r = r - (r - v * wrong) / (1 + v * wrong * (1 - wrong))
+            p_wrong = torch.sigmoid(-(m + r))
+            r = r - (r - v * p_wrong) / (1 + v * p_wrong * (1 - p_wrong))
             r = torch.minimum(r.clamp_min(0), v)
         return signs(y) * r
 
@@ -102,15 +103,15 @@ class Logistic(LogConcave):
         return -mode.f
 
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
-        """Return E_q sigmoid(f)."""
+        """Return E_q sigmoid(f), the integral of p(y = 1|f)."""
         return log_product_integral(self, mu, v, torch.ones_like(mu)).exp()
 
     def log_p_max(self, y: Tensor) -> Tensor:
-        """Return log 1."""
+        """Return 0, the log of the supremum 1."""
         return torch.zeros_like(y)
 
     def peak(self, y: Tensor) -> Tensor:
-        """Return plus or minus infinity."""
+        """Return infinity with the sign of the label, at which p tends to 1."""
         return signs(y) * torch.inf
 
 
@@ -136,15 +137,19 @@ class Counts(LogConcave):
 
     def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Return the ends of the central 95 % interval."""
-        return count_interval(self.log_prob, self.conditional_mean, self.peak, mu, v)
+        return count_interval(
+            self.log_prob, rate=self.conditional_mean, latent=self.peak, mu=mu, v=v
+        )
 
     def cdf(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         """Return P(Y <= y) of the Poisson mixed over q."""
-        return count_cdf(self.conditional_mean, mu, v, y)
+        return count_cdf(rate=self.conditional_mean, mu=mu, v=v, k=y)
 
     def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
         """Return the scores of the Poisson mixed over q."""
-        return count_scores(self.log_prob, self.conditional_mean, self.peak, mu, v, y)
+        return count_scores(
+            self.log_prob, rate=self.conditional_mean, latent=self.peak, mu=mu, v=v, y=y
+        )
 
     def log_p_max(self, y: Tensor) -> Tensor:
         """Return y log y - y - log y!, attained at rate = y."""
@@ -172,8 +177,8 @@ class Poisson(Counts):
         log_w_without_s = v.log() + mu
         vy = v * y
         w = lambert_w_exp(log_w_without_s + vy)
-        # s is v y - w, or log w - (log v + mu). The first loses digits where v y and w are large
-        # and close, the second where w is small and s is tiny.
+        # s is v y - w, and also log w - (log v + mu). The first form loses digits where v y and w
+        # are large and close, the second where w is small and s is tiny.
         return torch.where(w < 1, vy - w, w.log() - log_w_without_s)
 
     def fall(self, x: Tensor, mode: Mode) -> Tensor:
@@ -187,7 +192,7 @@ class Poisson(Counts):
     def reach(self, mode: Mode, drop: float) -> tuple[Tensor, Tensor]:
         """Return distances left and right at which log(q p) has fallen by at least `drop` [..., N].
 
-        Each half of `fall` alone gives a bound in closed form.
+        Each of the two terms of `fall` alone gives a bound in closed form.
         """
         # By q: x^2/(2v) = drop
         reach_by_q = (2 * drop / mode.precision).sqrt()
@@ -199,7 +204,7 @@ class Poisson(Counts):
         return torch.minimum(reach_by_q, left_by_p), torch.minimum(reach_by_q, right_by_p)
 
     def knee(self, mode: Mode) -> Tensor:
-        """Return the distance from the mode to the knee, at f = 1.5 or above."""
+        """Return the distance to the knee, at f = 1.5, or 1.5 above a positive mode."""
         return 1.5 - mode.f.clamp_max(0)
 
     def elbo_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
@@ -222,7 +227,7 @@ class Poisson(Counts):
 def softplus(f: Tensor) -> Tensor:
     """Return log(1 + e^f) to rounding everywhere.
 
-    torch's softplus returns f from 20 on, which is wrong in the ninth digit.
+    From f = 20 on, torch's softplus returns f, which is wrong in the ninth digit.
     """
     return -logsigmoid(-f)
 
@@ -234,17 +239,17 @@ class PoissonSoftplus(Counts):
 
     def terms(self, f: Tensor, y: Tensor) -> Terms:
         """Return y log rate - rate and its derivatives."""
-        # Below -30 the log of the rate is f to rounding. Without the clamp, the rate would be 0 in
-        # a logarithm and a quotient.
+        # Below -30 the log of the rate is f to rounding. The clamp keeps the rate from becoming 0
+        # in the logarithm and the quotient below.
         g = f.clamp_min(-30)
         rate = softplus(g)
         sigma = torch.sigmoid(f)
         log_rate = rate.log() + (f - g)
-        # d log rate / df, 1 on the far left
-        relative = torch.sigmoid(g) / rate
+        # d log rate / df, which tends to 1 for small f
+        relative_slope = torch.sigmoid(g) / rate
         value = y * log_rate - softplus(f)
-        slope = y * relative - sigma
-        curvature = y * relative * (relative + sigma - 1) + sigma * (1 - sigma)
+        slope = y * relative_slope - sigma
+        curvature = y * relative_slope * (relative_slope + sigma - 1) + sigma * (1 - sigma)
         return Terms(value, slope, curvature)
 
     def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
@@ -257,7 +262,8 @@ class PoissonSoftplus(Counts):
         # rate = f: the mode solves f^2 - (mu - v) f - v y = 0.
         gap = mu - v
         linear = (gap + torch.hypot(gap, 2 * (y * v).sqrt())) / 2
-        # rate = e^f
+        # rate = e^f - e^2f / 2: log p is about y f - (1 + y/2) e^f, so the mode solves
+        # f = t - v (1 + y/2) e^f.
         t = mu + v * y
         exponential = t - lambert_w_exp(t + (v * (1 + y / 2)).log())
         other_end = v * self.terms(mu, y).slope
@@ -266,8 +272,8 @@ class PoissonSoftplus(Counts):
         s = torch.where(linear > 1, linear, exponential) - mu
         for _ in range(5):
             s = torch.minimum(torch.maximum(s, low), high)
-            at = self.terms(mu + s, y)
-            s = s - (s - v * at.slope) / (1 + v * at.curvature)
+            terms = self.terms(mu + s, y)
+            s = s - (s - v * terms.slope) / (1 + v * terms.curvature)
         return torch.minimum(torch.maximum(s, low), high)
 
     def knee(self, mode: Mode) -> Tensor:

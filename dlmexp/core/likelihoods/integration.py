@@ -5,11 +5,12 @@ a kink, or is much narrower than q, its error is large and depends on mu, v and 
 parameters: training would move them to where the error makes the loss small. So rows on which two
 rules disagree are integrated again:
 
-1. The range of f is cut into panels: twelve standard deviations around mu, then out to far beyond
-   them, and ever smaller ones around the kinks that the likelihood declares.
+1. The range of f is cut into panels. They are two standard deviations wide near mu, grow further
+   out, and become ever smaller towards the kinks that the likelihood declares.
 2. Every panel has a Gauss-Legendre rule. The panels with the largest errors are halved, again and
-   again; the error of a panel is what halving it has changed.
-3. The panels are summed. Derivatives are moments under the product density, by the same nodes.
+   again. The error of a half is estimated by how much the halving changed the integral.
+3. The integrals over panels are summed. Derivatives are moments under the product density, by the
+   same nodes.
 """
 
 import math
@@ -25,24 +26,27 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 from dlmexp.core.gp.special import quadrature_nodes
 
 HERMITE_NODES = 64
-"""Number of nodes of the first rule."""
+"""Number of nodes of the first Gauss-Hermite rule."""
 CONTROL_NODES = 48
-"""Number of nodes of the second rule. Rows on which the two disagree are integrated by panels."""
+"""Number of nodes of the second Gauss-Hermite rule. Rows on which the two rules disagree are
+integrated by panels."""
 AGREEMENT = 1e-7
-"""Rules agree if their log losses differ by at most this, or by 100 roundings if that is more."""
+"""The rules agree if their log losses differ by at most this, or by 100 rounding errors if that is
+more."""
 PANEL_NODES = 8
-"""Number of nodes of a panel."""
+"""Number of nodes of the Gauss-Legendre rule of a panel."""
 HALVINGS = {"kinks": 6, "no kinks": 24}
-"""Rounds of halving. Around declared kinks there are small panels from the start."""
+"""Number of rounds of halving. With declared kinks few rounds are enough, as there are small panels
+around the kinks from the start."""
 HALVED_AT_ONCE = 3
 """Number of panels that are halved in a round."""
 CORE = 8.0
-"""Distance from mu, in standard deviations, up to which panels are two of them wide."""
+"""Up to this distance from mu, in standard deviations, panels are two standard deviations wide."""
 FAR = 1024.0
 """Distance from mu, in standard deviations, at which the panels end: this, or twice the distance of
 the last kink if that is more."""
 FAR_PANELS = 7
-"""Number of panels between CORE and the end, on either side."""
+"""Number of panels between `CORE` and the last end, on either side of mu."""
 KINK_STEPS = 9
 """Panels around a kink end 4^-1 to 4^-KINK_STEPS standard deviations away from it."""
 ROWS_AT_ONCE = 8192
@@ -95,7 +99,7 @@ class Integrands(NamedTuple):
     y: Float[Tensor, "*B N"]
 
     def log_product(self, f: Float[Tensor, "*B L N"]) -> Float[Tensor, "*B L N"]:
-        """Return log( N(f; mu, v) p(y|f) ); NaN, as of inf - inf, counts as probability 0."""
+        """Return log( N(f; mu, v) p(y|f) ); NaN, as from inf - inf, counts as probability 0."""
         v = self.v.unsqueeze(-2)
         # -1/2 (f - mu)^2 / v - 1/2 log(2 pi v)
         log_q = -0.5 * ((f - self.mu.unsqueeze(-2)).square() / v + (2 * math.pi * v).log())
@@ -139,22 +143,23 @@ def checked_log_loss(
 def _with_panels(
     rows: Integrands, by_hermite: Float[Tensor, "*B N"], disagree: Bool[Tensor, "*B N"]
 ) -> Float[Tensor, "*B N"]:
-    """Return the log losses, with those of the rows that disagree integrated by panels."""
+    """Return the log losses: by panels where the two rules disagree, `by_hermite` elsewhere."""
     likelihood = rows.likelihood.at_rows(disagree)
-    if likelihood is None:  # it can not be cut into rows
+    # A likelihood that can not be cut into rows is integrated by panels on all rows.
+    if likelihood is None:
         return torch.where(disagree, panel_log_loss(*rows), by_hermite)
     selected = Integrands(likelihood, rows.mu[disagree], rows.v[disagree], rows.y[disagree])
     pieces = _pieces(selected)
     if len(pieces) == 1:
         return by_hermite.masked_scatter(disagree, panel_log_loss(*selected))
-    # To save memory, a piece is computed a second time in the backward pass.
+    # To save memory, the backward pass computes each piece a second time.
     with set_checkpoint_early_stop(False):
         losses = [_checkpointed_log_loss(piece) for piece in pieces]
     return by_hermite.masked_scatter(disagree, torch.cat(losses))
 
 
 def _checkpointed_log_loss(rows: Integrands) -> Float[Tensor, "N"]:
-    """Return `panel_log_loss`, of which the backward pass keeps nothing."""
+    """Return `panel_log_loss`, computed again in the backward pass instead of being kept for it."""
     loss = partial(panel_log_loss, *rows)
     if not torch.is_grad_enabled():
         return loss()
@@ -217,30 +222,32 @@ def _loss_with_gradients(
         d_mu = -(weight * s).sum(-2) / rows.v
         # d log q/dv = (s^2 / v - 1) / (2 v)
         d_v = -((weight * s.square()).sum(-2) / rows.v - 1) / (2 * rows.v)
-    # Two zeros that have the gradients of the loss: in mu and v, ...
+    # `loss` has no gradients. Two zeros that have the gradients are added to it: in mu and v, ...
     zero_of_q = d_mu * (rows.mu - rows.mu.detach()) + d_v * (rows.v - rows.v.detach())
-    # ... and in the parameters of p. Where p is 0, so is the weight; 0 times -inf would be NaN.
+    # ... and in the parameters of p. Where p is 0, the weight is 0 and log p is -inf. The clamp
+    # avoids their product, which is NaN.
     log_p = rows.likelihood.over_samples().log_prob(f, rows.y.unsqueeze(-2))
     expected_loss = -(weight * log_p.clamp_min(torch.finfo(f.dtype).min)).sum(-2)
     return loss + zero_of_q + (expected_loss - expected_loss.detach())
 
 
 def _first_panels(rows: Integrands) -> Panels:
-    """Return the panels before any is halved; their errors are taken to be their values."""
+    """Return the panels before any is halved; their values stand in for their unknown errors."""
     mu = rows.mu
     sd = rows.v.sqrt()
-    kinks = [((kink - mu) / sd) for kink in rows.likelihood.kinks(rows.y)]
+    # in standard deviations from mu
+    kinks = [(kink - mu) / sd for kink in rows.likelihood.kinks(rows.y)]
     far = torch.full_like(mu, FAR)
     for kink in kinks:
         far = torch.maximum(far, 2 * kink.abs())
     # 1. Ends of panels around mu
     inner = torch.arange(-CORE, CORE + 1, 2, dtype=mu.dtype, device=mu.device)
     inner_of_rows = inner.unsqueeze(-1).expand(*mu.shape[:-1], -1, mu.shape[-1])
-    # 2. Further out, CORE (far / CORE)^share: panels grow in proportion to their distance
-    share = torch.arange(1, FAR_PANELS + 1, dtype=mu.dtype, device=mu.device) / FAR_PANELS
-    outer = CORE * (far / CORE).unsqueeze(-2) ** share.unsqueeze(-1)
+    # 2. Ends further out, CORE (far / CORE)^fraction: panels grow in proportion to their distance
+    fraction = torch.arange(1, FAR_PANELS + 1, dtype=mu.dtype, device=mu.device) / FAR_PANELS
+    outer = CORE * (far / CORE).unsqueeze(-2) ** fraction.unsqueeze(-1)
     ends = [-outer, inner_of_rows, outer]
-    # 3. Around the kinks
+    # 3. Ends around the kinks
     steps = 4.0 ** -torch.arange(1, KINK_STEPS + 1, dtype=mu.dtype, device=mu.device)
     offsets = torch.cat((-steps, torch.zeros_like(steps[:1]), steps))
     ends += [kink.unsqueeze(-2) + offsets.unsqueeze(-1) for kink in kinks]
@@ -252,7 +259,7 @@ def _first_panels(rows: Integrands) -> Panels:
 
 
 def _halved(rows: Integrands, panels: Panels, effort: int) -> Panels:
-    """Return the panels after those with the largest errors were halved, round after round."""
+    """Return the panels after several rounds; each round halves those with the largest errors."""
     has_kinks = bool(rows.likelihood.kinks(rows.y))
     rounds = HALVINGS["kinks" if has_kinks else "no kinks"]
     for _ in range(effort * rounds):
@@ -262,10 +269,10 @@ def _halved(rows: Integrands, panels: Panels, effort: int) -> Panels:
         middle = (low + high) / 2
         left = _log_values(rows, low, middle)
         right = _log_values(rows, middle, high)
-        # The error of a half is the change of the integral by halving.
+        # Both halves get the change of the integral by the halving as their error.
         whole = panels.log_value.gather(-2, worst)
         log_error = _log_difference(torch.logaddexp(left, right), whole)
-        # Left halves take the places of their panels, right halves are added at the end.
+        # Left halves take the places of the panels, and right halves are added at the end.
         panels = Panels(
             low=torch.cat((panels.low, middle), -2),
             high=torch.cat((panels.high.scatter(-2, worst, middle), high), -2),

@@ -5,10 +5,10 @@ on an analytic integrand that vanishes at both ends. It converges slowly where q
 and the likelihood cuts it off at a knee, where log p bends on a scale of about 1: exp(-e^f) under
 N(0, 100^2) is a step.
 
-So the nodes are uniform in t with f = knee + W sinh(t). Near the knee their distances are
-proportional to W, further away to the distance from the knee. W grows with the fall of the
-integrand at the knee, as the knee then matters less. Where q is narrow, W is large compared with
-the range of the nodes, and the rule is the uniform one around the mode.
+So the nodes are uniform in t, where f = knee + W sinh(t). Near the knee the distances between nodes
+are proportional to W, further away to the distance from the knee. The smaller the integrand at the
+knee, the less the knee matters, and the larger W is. Where q is narrow, W is large compared with
+the range of the nodes, which are then uniform around the mode.
 """
 
 import math
@@ -25,7 +25,7 @@ from dlmexp.core.likelihoods.base import Likelihood
 
 
 class Terms(NamedTuple):
-    """log p(y|f) up to a constant in f, its derivative, and minus its second derivative."""
+    """log p(y|f) up to a constant, its derivative in f, and minus its second derivative."""
 
     value: Tensor
     slope: Tensor
@@ -41,7 +41,7 @@ class Terms(NamedTuple):
 
 
 class Mode(NamedTuple):
-    """The mode of q(f) p(y|f), all [..., N].
+    """The mode of q(f) p(y|f) at every row [..., N].
 
     Attributes:
         f: The mode.
@@ -59,7 +59,7 @@ class Mode(NamedTuple):
 
     @property
     def height(self) -> Tensor:
-        """log(q p) at the mode, without `log_constant` and the normalisation of q."""
+        """Return log(q p) at the mode, without `log_constant` and the normalisation of q."""
         return self.terms.value - self.precision * self.shift.square() / 2
 
     def over_samples(self) -> "Mode":
@@ -75,9 +75,9 @@ class Mode(NamedTuple):
 
 @dataclass(frozen=True)
 class LogConcave(Likelihood):
-    """log p(y|f) concave in f, so that q(f) p(y|f) has one mode and convex tails.
+    """A likelihood whose log p(y|f) is concave in f, so that q(f) p(y|f) has one mode.
 
-    It has no parameters of its own.
+    It has no parameters to learn.
     """
 
     product_sampler: ClassVar[str | None] = "log_concave"
@@ -106,11 +106,11 @@ class LogConcave(Likelihood):
         """Return the mode of q(f) p(y|f) [..., N]."""
         shift = self.shift(mu, v, y)
         f = mu + shift
-        return Mode(f, shift, v.reciprocal(), self.terms(f, y), y)
+        return Mode(f=f, shift=shift, precision=v.reciprocal(), terms=self.terms(f, y), y=y)
 
     @abstractmethod
     def knee(self, mode: Mode) -> Tensor:
-        """Return the distance from the mode to where the derivatives of log p vary fastest."""
+        """Return the distance from the mode to the knee, where log p bends most sharply."""
 
     def fall(self, x: Tensor, mode: Mode) -> Tensor:
         """Return how far log(q p) lies below its mode at a distance x from it, elementwise."""
@@ -129,9 +129,9 @@ class LogConcave(Likelihood):
         start = (2 * drop / (mode.terms.curvature + mode.precision)).sqrt()
         x = torch.stack((-start, start))
         for _ in range(3):
-            at = self.terms(mode.f + x, mode.y)
-            fall = mode.terms.value - at.value + x * (x + 2 * mode.shift) * (mode.precision / 2)
-            slope_of_fall = (x + mode.shift) * mode.precision - at.slope
+            terms = self.terms(mode.f + x, mode.y)
+            fall = mode.terms.value - terms.value + x * (x + 2 * mode.shift) * (mode.precision / 2)
+            slope_of_fall = (x + mode.shift) * mode.precision - terms.slope
             x = x - (fall - drop) / slope_of_fall
             x = torch.minimum(torch.maximum(x, -bound), bound)
         return -x[0], x[1]
@@ -147,7 +147,7 @@ class LogConcave(Likelihood):
     def log_loss_around(self, mode: Mode) -> Tensor:
         """Return `log_loss` [..., N] for a known mode, without derivatives.
 
-        It is faster, with an error of 1e-7 where v <= 2.
+        This is faster than `log_loss`, with an error of 1e-7 where v <= 2.
         """
         return -(log_product_integral_around(self, mode) + self.log_constant(mode.y))
 
@@ -155,7 +155,8 @@ class LogConcave(Likelihood):
 class TrapezoidalRule(NamedTuple):
     """A rule of coarse * fine nodes, between the points where the integrand is e^-drop of its peak.
 
-    The nodes have the numbers fine * i + j, with 0 <= i < coarse and 0 <= j < fine (`_nodes`).
+    Nodes are numbered fine * i + j, with 0 <= i < coarse and 0 <= j < fine, so that their
+    exponentials can be computed as an outer product (`_nodes`).
     """
 
     coarse: int
@@ -163,8 +164,10 @@ class TrapezoidalRule(NamedTuple):
     drop: float
 
 
-EXACT = TrapezoidalRule(5, 8, 23.0)
-FAST = TrapezoidalRule(4, 5, 14.0)
+ACCURATE_RULE = TrapezoidalRule(coarse=5, fine=8, drop=23.0)
+"""The rule of `log_product_integral`."""
+FAST_RULE = TrapezoidalRule(coarse=4, fine=5, drop=14.0)
+"""The rule of `log_product_integral_around`."""
 SLACK = 12.0
 """W grows with exp(fall at the knee / SLACK). SLACK was chosen by the errors of value and
 derivatives on a grid of extreme mu, v and y."""
@@ -178,8 +181,8 @@ def log_product_integral(
 ) -> Float[Tensor, "*B N"]:
     """Return log E_{N(f; mu, v)} exp(likelihood.terms(f, y).value) [..., N].
 
-    Differentiable once in mu and v. Error for counts up to 10^4: rounding (1e-11) for v <= 10, 1e-9
-    for v <= 100, 2e-5 up to v = 10^4 (all tested).
+    Differentiable once in mu and v. The error for counts up to 10^4 is rounding (1e-11) for
+    v <= 10, 1e-9 for v <= 100, and 2e-5 up to v = 10^4 (all tested).
     """
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     return _LogProductIntegral.apply(likelihood, mu, v, y)  # pyright: ignore[reportReturnType]
@@ -188,10 +191,10 @@ def log_product_integral(
 def log_product_integral_around(likelihood: LogConcave, mode: Mode) -> Float[Tensor, "*B N"]:
     """Return `log_product_integral` for a known mode, with half the nodes, without derivatives.
 
-    Error for Poisson counts up to 10^4: 1e-7 for v <= 2; beyond, 2e-6 for v <= 100 and |mu| <= 8,
-    and 5e-4 in the worst corner up to v = 10^4 (all tested).
+    The error for Poisson counts up to 10^4 is 1e-7 for v <= 2, 2e-6 for v <= 100 and |mu| <= 8, and
+    at worst 5e-4 for v up to 10^4 (all tested).
     """
-    x, jacobian = _nodes(likelihood, mode, FAST)
+    x, jacobian = _nodes(likelihood, mode, FAST_RULE)
     total = _sum_over_nodes(likelihood.fall(x, mode).neg_().exp_().mul_(jacobian))
     return mode.height + (total * (mode.precision / (2 * math.pi)).sqrt()).log()
 
@@ -199,23 +202,24 @@ def log_product_integral_around(likelihood: LogConcave, mode: Mode) -> Float[Ten
 class _LogProductIntegral(torch.autograd.Function):
     """(mu, v) -> `log_product_integral`.
 
-    The derivatives are moments under the product density, so that the nodes of the value serve them
-    too.
+    The derivatives are moments under the product density, and use the nodes of the value.
     """
 
     @staticmethod
     def forward(ctx: Any, likelihood: LogConcave, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         mode = likelihood.mode(mu, v, y)
-        x, jacobian = _nodes(likelihood, mode, EXACT)
-        at = likelihood.terms(mode.f + x, y)
-        # s = f - mu
+        x, jacobian = _nodes(likelihood, mode, ACCURATE_RULE)
+        terms = likelihood.terms(mode.f + x, y)
+        # s = f - mu, in the memory of x, which is not needed any more
         s = x.add_(mode.shift)
         # log p(y|f) - s^2/(2v) - height
-        log_weight = torch.addcmul(mode.height, s * s, mode.precision / 2).neg_().add_(at.value)
+        log_weight = torch.addcmul(mode.height, s * s, mode.precision / 2).neg_().add_(terms.value)
         weight = log_weight.exp_().mul_(jacobian)
         total = _sum_over_nodes(weight)
         if any(ctx.needs_input_grad):
-            d_mu, d_v = _derivatives(weight, total, s, at.slope, at.curvature, v)
+            d_mu, d_v = _derivatives(
+                weight, total, s, slope=terms.slope, curvature=terms.curvature, v=v
+            )
             ctx.save_for_backward(d_mu, d_v)
         return mode.height + (total / (2 * math.pi * v).sqrt()).log()
 
@@ -239,8 +243,8 @@ def _nodes(
     width = likelihood.knee_width * (fall / SLACK).clamp(0, 30).exp()
     # With W = 20 times the range, sinh is a straight line to rounding; a larger W loses digits.
     width = torch.minimum(width, 20 * (left + right))
-    # asinh by its formula, which on a CPU takes half the time. It loses digits, which only moves
-    # the ends of the range a little.
+    # asinh(x) = log(x + sqrt(x^2 + 1)), which on a CPU takes half the time of torch.asinh. It loses
+    # digits, which only moves the ends of the range a little.
     ends = torch.stack((left + knee, right - knee)) / width
     ends = (ends + (ends * ends + 1).sqrt()).log()
     start = -ends[0]
@@ -279,8 +283,9 @@ def _derivatives(
         d/dmu = E[s] / v                  = E[slope]
         d/dv  = (E[s^2] / v - 1) / (2 v)  = E[slope^2 - curvature] / 2
 
-    The second forms, by Stein's lemma, are used for narrow q, where differences in the first would
-    cancel; the first are used for wide q, where differences in the second would.
+    The forms on the right follow by Stein's lemma. They are used for narrow q, where the terms of
+    the forms in the middle would cancel. For wide q the forms in the middle are used, as the terms
+    of those on the right would cancel.
     """
     weighted_s = weight * s
     weighted_slope = weight * slope

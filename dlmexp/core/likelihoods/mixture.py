@@ -1,7 +1,7 @@
 """Predictions of a q that is a mixture of K Gaussians with equal weights.
 
-Marginals are [B, K, N], one line per component, and targets [B, N]. The predictive distribution of
-a row is the mixture of the K predictive distributions of the components.
+Marginals are [B, K, N], with K components, and targets [B, N]. The predictive distribution of a row
+is the mixture of the K predictive distributions of the components.
 """
 
 import math
@@ -18,15 +18,16 @@ from dlmexp.core.likelihoods.calibration import LEVELS, Scores, brier
 from dlmexp.core.likelihoods.regression import Gaussian, StudentT
 
 BISECTIONS = 50
-"""Number of bisections for a quantile: its error is a rounding error of the first interval."""
+"""Number of bisections for a quantile, after which only a rounding error of the first interval is
+left."""
 REACH = 8.0
-"""Number of standard deviations beyond the outermost components up to which quantiles are
-searched."""
+"""Quantiles are searched up to this number of standard deviations beyond the outermost components'
+means."""
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
 def log_mean_loss(losses: Float[Tensor, "*B K N"]) -> Float[Tensor, "*B N"]:
-    """Return `-log 1/K sum_k exp(-loss_k)`: the log loss of a mixture from those of components."""
+    """Return `-log 1/K sum_k exp(-loss_k)`, the log loss of a mixture, from those of components."""
     return math.log(losses.shape[-2]) - torch.logsumexp(-losses, -2)
 
 
@@ -47,7 +48,7 @@ class Mixture:
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
-        """Return the metrics of the likelihood, which need its `mean` alone."""
+        """Return the metrics of the likelihood, which need only its `mean`, as `Mixture` has."""
         return self.component.metrics
 
     def log_loss(
@@ -90,10 +91,10 @@ class Mixture:
         def cdf(y: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
             return self.cdf(mu, v, y)
 
-        quantile = count_between if self.task == "count" else quantile_between
+        quantile = count_quantile_between if self.task == "count" else quantile_between
         return (
-            quantile(cdf, 0.025, lower.amin(-2), lower.amax(-2)),
-            quantile(cdf, 0.975, upper.amin(-2), upper.amax(-2)),
+            quantile(cdf, share=0.025, low=lower.amin(-2), high=lower.amax(-2)),
+            quantile(cdf, share=0.975, low=upper.amin(-2), high=upper.amax(-2)),
         )
 
     def cdf(
@@ -107,7 +108,8 @@ class Mixture:
     ) -> Scores:
         """Return scores of the whole predictive distribution.
 
-        Counts have no CRPS, noise that is neither Gaussian nor Student t has no scores.
+        For counts there is no CRPS. In regression with other noise than Gaussian or Student t there
+        are no scores.
         """
         if self.task == "binary":
             return brier(self.mean(mu, v), y)
@@ -122,7 +124,7 @@ class Mixture:
     def _interval_scores(
         self, mu: Float[Tensor, "B K N"], v: Float[Tensor, "B K N"], y: Float[Tensor, "B N"]
     ) -> Scores:
-        """Return coverage and width of the 95 % interval, whose ends are included."""
+        """Return coverage and width of the 95 % interval, which contains its ends."""
         ends = self.interval(mu, v)
         if ends is None:
             return {}
@@ -157,7 +159,7 @@ def predictive_likelihood(
 ) -> Likelihood | Mixture:
     """Return the likelihood for marginals [B, N], or for those of K components [B, K, N].
 
-    `hyper` is in the type of the rows.
+    `hyper` has the floating-point type of the rows.
     """
     for_rows = likelihood.from_hyper(hyper)
     return Mixture(for_rows.over_samples()) if is_mixture else for_rows
@@ -169,7 +171,7 @@ def normal_components_scores(
     y: Float[Tensor, "B N"],
     weights: Float[Tensor, "B K N"] | None = None,
 ) -> Scores:
-    """Return the scores of a mixture of N(mu_k, variance_k); weights None: they are equal.
+    """Return the scores of a mixture of N(mu_k, variance_k); without `weights` they are equal.
 
     CRPS = sum_k w_k E|X_k - y| - 1/2 sum_kl w_k w_l E|X_k - X_l|, where for X ~ N(mu, s^2)
     E|X| = mu (2 Phi(mu / s) - 1) + 2 s phi(mu / s) (Grimit and others 2006).
@@ -225,7 +227,7 @@ def quantile_between(
     return 0.5 * (low + high)
 
 
-def count_between(
+def count_quantile_between(
     cdf: Callable[[Float[Tensor, "B N"]], Float[Tensor, "B N"]],
     share: float,
     low: Float[Tensor, "B N"],

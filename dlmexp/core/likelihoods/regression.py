@@ -58,7 +58,7 @@ class Gaussian(Likelihood):
 
     def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Return the ends of the central 95 % interval."""
-        half = half_width(95) * self.std(mu, v)
+        half = half_width(level=95) * self.std(mu, v)
         return mu - half, mu + half
 
     def cdf(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
@@ -79,13 +79,15 @@ class Gaussian(Likelihood):
 
 
 MIXTURE_NODES = 160
-"""Number of nodes of the integral over u, for the log loss of the Student t."""
+"""Number of nodes of the integral over u = log w in the log loss of `StudentT`."""
 MIXTURE_SCORE_NODES = 20
-"""Number of nodes for the weights of the mixture alone, which do not depend on y and are smooth."""
+"""Number of normals in `StudentT.as_normals`. Few are enough, as their weights are smooth and do
+not depend on y."""
 MIXTURE_DROP = 25.0
-"""The range of the nodes ends where the log of the integrand has fallen by about this much."""
+"""The range of the nodes ends where the log of the integrand has fallen by about this from its
+maximum."""
 NU = 4.0
-"""The degrees of freedom of models that dlmexp trains; only the scale is learned."""
+"""The degrees of freedom of a `StudentT` in training, where only the scale is learned."""
 
 
 @LIKELIHOODS.register("student_t")
@@ -93,12 +95,13 @@ NU = 4.0
 class StudentT(Likelihood):
     """A t density around f with `scale` sigma > 0 and `nu` > 0 degrees of freedom.
 
-    Both broadcast to [..., N]. `noise`, which is learned, is scale^2 (`from_hyper`).
+    Both fields broadcast to [..., N]. The hyperparameter `noise`, which is learned, is scale^2
+    (`from_hyper`).
 
-    It is not log-concave, and q(f) p(y|f) may have two modes. But it is a mixture of normals over
-    their variance w: y|f ~ N(f, w) with w ~ InvGamma(a, b), a = nu/2 and b = nu sigma^2 / 2. So
-    E_q p = E_w N(y; mu, v + w), an integral over u = log w whose integrand is smooth on a scale
-    of 1.
+    The density is not log-concave, and q(f) p(y|f) may have two modes. But it is a mixture of
+    normals over their variance w: y|f ~ N(f, w) with w ~ InvGamma(a, b), a = nu/2 and
+    b = nu sigma^2 / 2. So E_q p = E_w N(y; mu, v + w), an integral over u = log w whose integrand
+    is smooth on a scale of 1.
     """
 
     parameters: ClassVar = {"noise": Parameter(0.1, positive=True)}
@@ -111,11 +114,11 @@ class StudentT(Likelihood):
     def from_hyper(cls, hyper: Hyper) -> Self:
         """Return the likelihood with scale sqrt(noise) and `NU` degrees of freedom, for rows."""
         noise = hyper["noise"]
-        return cls(noise.sqrt()[:, None], torch.full_like(noise, NU)[:, None])
+        return cls(scale=noise.sqrt()[:, None], nu=torch.full_like(noise, NU)[:, None])
 
     @property
     def inverse_gamma(self) -> tuple[Tensor, Tensor]:
-        """Shape a = nu/2 and rate b = nu sigma^2 / 2 of the mixing variance w."""
+        """Return shape a = nu/2 and scale b = nu sigma^2 / 2 of the distribution of w."""
         return self.nu / 2, self.nu * self.scale.square() / 2
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
@@ -134,9 +137,9 @@ class StudentT(Likelihood):
         )
 
     def log_mixture(self, u: Tensor, d2: Tensor, v: Tensor) -> Tensor:
-        """Return log of N(y; mu, v + e^u) times the density of u = log w, plus (log 2 pi)/2.
+        """Return the log of the integrand over u = log w, plus (log 2 pi)/2.
 
-        d2 is (y - mu)^2.
+        The integrand is N(y; mu, v + e^u) times the density of u. d2 is (y - mu)^2.
         """
         a, b = self.inverse_gamma
         w = u.exp()
@@ -147,18 +150,18 @@ class StudentT(Likelihood):
     def mixture_range(
         self, d2: Tensor, v: Tensor, drop: float = MIXTURE_DROP
     ) -> tuple[Tensor, Tensor]:
-        """Return ends of u [..., N] beyond which `log_mixture` lies far below its maximum.
+        """Return the ends of a range of u [..., N] beyond which the integrand is negligible.
 
-        It has fallen by at least `drop` at the left end, and by at least two thirds of `drop` at
-        the right end. d2 is (y - mu)^2.
+        From its maximum `log_mixture` has fallen by at least `drop` at the left end, and by at
+        least two thirds of `drop` at the right end. d2 is (y - mu)^2.
         """
         a, b = self.inverse_gamma
         # Left of log(b / (a + 1/2)) the slope in u is at least b e^-u - a - 1/2, whatever v and y.
         relative_drop = drop / (a + 0.5)
         low = (b / (a + 0.5)).log() - torch.log1p(relative_drop + (2 * relative_drop).sqrt())
         # There are two points w0 such that right of u0 = log w0 the slope is at most
-        # -a (1 - e^-(u - u0)). At a distance x from u0, `log_mixture` has fallen by at least
-        # a (x - 1 + e^-x). The smaller of the two is better.
+        # -a (1 - e^-(u - u0)). At a distance x to the right of u0, `log_mixture` has fallen by at
+        # least a (x - 1 + e^-x). The smaller of the two points gives the shorter range.
         a_w0_first = b + d2 / 2
         a_w0_second = torch.maximum(b, a * (d2 - v))
         u0 = (torch.minimum(a_w0_first, a_w0_second) / a).log()
@@ -191,7 +194,7 @@ class StudentT(Likelihood):
     def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Return the ends of the central 95 % interval."""
         variances, weights = self.as_normals(v)
-        half = normal_mixture_half_width(95, variances.sqrt(), weights)
+        half = normal_mixture_half_width(level=95, s=variances.sqrt(), weights=weights)
         return mu - half, mu + half
 
     def cdf(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
@@ -200,7 +203,7 @@ class StudentT(Likelihood):
         return (weights * torch.special.ndtr((y - mu) / variances.sqrt())).sum(0)
 
     def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
-        """Return the scores of the mixture of normals."""
+        """Return the scores of the predictive distribution, as a mixture of normals."""
         mu, v, y = torch.broadcast_tensors(mu, v, y)
         variances, weights = self.as_normals(v)
         return normal_mixture_scores(y - mu, variances, weights)
@@ -210,10 +213,11 @@ class StudentT(Likelihood):
     ) -> tuple[Float[Tensor, "K *B N"], Float[Tensor, "K *#B #N"]]:
         """Return variances and weights of the predictive distribution as a mixture of normals.
 
-        These are N(mu, v + w) over w, by the trapezoidal rule in u = log w.
+        The normals are N(mu, v + w) at the nodes w of the trapezoidal rule in u = log w.
         """
         a, b = self.inverse_gamma
-        low, high = self.mixture_range(torch.zeros_like(b), torch.zeros_like(b))
+        # The weights do not depend on y and v: take the range for y = mu and v = 0.
+        low, high = self.mixture_range(d2=torch.zeros_like(b), v=torch.zeros_like(b))
         steps = torch.linspace(0, 1, MIXTURE_SCORE_NODES, dtype=v.dtype, device=v.device)
         # [K] -> [K, 1, ...], before the dimensions of v
         steps = steps.view(-1, *[1] * v.ndim)

@@ -2,14 +2,14 @@
 
 Direct loss minimisation, the paper's method, trains on the loss of the predictions themselves:
 `log_dlm` and `sq_dlm`. Its baselines are `elbo`, whose KL term may be weighted by beta, and `fitc`.
-`power_ep` lies between these two, and `exact` is the exact Gaussian process, which all of them
+`power_ep` lies between the two baselines. `exact` is the exact Gaussian process, which all others
 approximate. `tighter`, `block_tighter` and `t_pep` scale the conditional of f given the inducing
-values; `loo` is the leave-one-out loss. `crps` trains on a score in the unit of y, `robust` is the
-gamma-robust ELBO.
+values; `loo` is the leave-one-out loss. `crps` trains on a score in the unit of y, and `robust` is
+the gamma-robust ELBO.
 
-A new objective is one file that registers it (`objective.Objective` shows how) and one line among
-the imports below. A method, an objective together with its settings, is a YAML file in
-`conf/method`.
+A new objective needs one file that registers it (`objective.Objective` shows how) and one line
+among the imports below. A method, which is an objective together with its settings, is a YAML file
+in `conf/method`.
 """
 
 from dlmexp.core.objectives.crps import CRPS

@@ -16,7 +16,10 @@ from dlmexp.core.objectives.objective import OBJECTIVES, Objective
 def predictive_crps(
     likelihood: Likelihood, estimator: Estimator, q_f: Marginals, y: Tensor, draws: Draws
 ) -> tuple[Float[Tensor, "*B N"], None]:
-    """Return the CRPS of N(mu_i, v_i + noise) at y_i, per row; no draws are needed."""
+    """Return the CRPS of N(mu_i, v_i + noise) at y_i, per row.
+
+    It has a closed form: neither the estimator nor the draws are used.
+    """
     return likelihood.calibration(q_f.mean, q_f.variance, y)["crps"], None
 
 

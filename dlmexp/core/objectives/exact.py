@@ -12,6 +12,7 @@ EXACT = OBJECTIVES.add(
         has_beta=False,
         needs_gaussian=True,
         all_rows_inducing=True,
-        row_noise=fitc_row_noise,  # with Z = X, r_i is 0 but for the jitter
+        # The noise plus the residual variance r_i, which with Z = X is 0 up to the jitter.
+        row_noise=fitc_row_noise,
     ),
 )

@@ -13,7 +13,7 @@ from dlmexp.core.objectives.objective import OBJECTIVES, Notes, Objective
 def predictive_log_loss(
     likelihood: Likelihood, estimator: Estimator, q_f: Marginals, y: Tensor, draws: Draws
 ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B"] | None]:
-    """Return `-log E_q[p(y|f)]` per row; the estimator defines value and gradient."""
+    """Return `-log E_q[p(y|f)]` per row, with value and gradient of the estimator."""
     return estimator.loss_and_acceptance(likelihood, q_f.mean, q_f.variance, y, draws)
 
 

@@ -1,4 +1,4 @@
-"""The leave-one-out log predictive density of FITC's model, in closed form; there is no beta."""
+"""The leave-one-out log predictive density of FITC's model, in closed form and without a beta."""
 
 from dlmexp.core.gp.leave_one_out import leave_one_out
 from dlmexp.core.gp.row_noise import fitc_row_noise

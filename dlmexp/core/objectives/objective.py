@@ -22,8 +22,8 @@ RowLoss = Callable[
     tuple[Float[Tensor, "*B N"], Float[Tensor, "B"] | None],
 ]
 """row_loss(likelihood, estimator, q_f, y, draws) returns the loss per row [B, N] for marginals
-q_f of f_i and targets y [B, N], and per cell the share of accepted proposals [B], or None if it
-does not draw by rejection."""
+q_f of f_i and targets y [B, N]. It also returns the share of proposals that a rejection sampler
+accepted, per cell [B], or None without such a sampler."""
 
 Regulariser = Callable[[Float[Tensor, "B M"], Float[Tensor, "B M M"]], Float[Tensor, "B"]]
 """regulariser(m, L) returns the penalty of q(w) = N(m, L L^T) in whitened coordinates."""
@@ -31,12 +31,13 @@ Regulariser = Callable[[Float[Tensor, "B M"], Float[Tensor, "B M M"]], Float[Ten
 SolutionPath = Callable[
     [Moments, Float[Tensor, "K"]], tuple[Float[Tensor, "S K M"], Float[Tensor, "S K"]]
 ]
-"""path(moments, betas) returns the mean of the best q of S splits at K betas, and the minima."""
+"""path(moments, betas) returns the mean of the best q for S splits and K betas, and the minima of
+the objective."""
 
 RowOrder = Callable[[Float[Tensor, "N D"]], Int[Tensor, "N"]]
-"""row_order(X) returns the numbers of the rows in another order."""
+"""row_order(X) returns the numbers of the rows in the order that the objective needs."""
 
-NO_PENALTY = (
+NO_PENALTY_NOTE = (
     "beta = 0: without a penalty there may be no minimiser, or more than one; "
     "this is where training stopped"
 )
@@ -44,13 +45,13 @@ NO_PENALTY = (
 
 @dataclass(frozen=True)
 class Notes:
-    """Why the joint fits of an objective have no minimiser, as text for readers of the fits.
+    """Why joint fits with an objective have no minimiser, as sentences for readers of the fits.
 
-    A joint fit learns hyperparameters, inducing inputs and q. A note is None where it does not
-    apply.
+    A joint fit learns hyperparameters, inducing inputs and q. A note that does not apply is
+    None.
 
     Attributes:
-        joint: The note on all joint fits; it replaces the other notes.
+        joint: The note on all joint fits, which replaces the other notes.
         binary: The note on joint fits to binary data.
         regression_below_one: The note on joint regression fits with beta < 1.
     """
@@ -64,7 +65,7 @@ class Notes:
         if self.joint is not None:
             return self.joint
         if beta == 0:
-            return NO_PENALTY
+            return NO_PENALTY_NOTE
         if task == "regression" and beta is not None and beta < 1:
             return self.regression_below_one
         return self.binary if task == "binary" else None
@@ -87,8 +88,13 @@ class Option:
     whole: bool = False
 
     def check(self, name: str, value: float) -> None:
-        """Raise a `UserError` if it can not have this value."""
-        is_valid = self.low <= value <= self.high and (not self.whole or value == int(value))
+        """Raise a `UserError` if `value` is not allowed.
+
+        `name` is how the message calls the option.
+        """
+        # The limits are checked first, as `int` fails for infinite values and NaN.
+        is_within_limits = self.low <= value <= self.high
+        is_valid = is_within_limits and (not self.whole or value == int(value))
         if not is_valid:
             kind = "a whole number" if self.whole else "a number"
             limits = f"from {self.low:g} to {self.high:g}"
@@ -99,9 +105,9 @@ class Option:
 class Objective:
     """What training minimises: `sum_i row_loss_i + beta * regulariser(m, L)`.
 
-    Training divides it by the number of rows (docs/SPEC.md, section 2). Where the best q has a
-    closed form, `collapsed` returns the minimum of this over q. Most new objectives need
-    `row_loss`, `regulariser` and `takes_estimator` alone.
+    Training divides this sum by the number of rows (docs/SPEC.md, section 2). Where the best q has
+    a closed form, `collapsed` returns the minimum of the sum over q. Most new objectives need only
+    `row_loss`, `regulariser` and `takes_estimator`.
 
     Attributes:
         name: The name that users type.
@@ -111,18 +117,19 @@ class Objective:
         path: The solutions at all betas at once, where the hyperparameters are held.
         takes_estimator: Whether the loss contains -log E_q p(y|f), which any estimator can compute.
         has_beta: Whether beta weighs the penalty; otherwise beta is always 1.
-        needs_gaussian: Whether it is defined for Gaussian noise only.
+        needs_gaussian: Whether the objective is defined for Gaussian noise only.
         predicts_variance: Whether predictions have a variance; otherwise there is no NLL, and the
             MSE selects beta.
         gives_hyperparameters: Whether fits that learn q alone can take their hyperparameters from
             its joint fit with beta = 1.
         bounds_evidence: Whether `collapsed`, with beta = 1 and Gaussian noise, is an upper bound of
             minus the log evidence of the exact Gaussian process, which a larger M lowers.
-        all_rows_inducing: Whether the inducing inputs are the training rows (M = n), and stay.
+        all_rows_inducing: Whether the inducing inputs are the training rows (M = n) and are not
+            moved.
         uses_residual: Whether `row_loss` needs the prior and residual variances of the marginals.
         row_parameters: Hyperparameters of `row_loss`, learned with those of the kernel.
-        parameter_cost: `parameter_cost(hyper)` returns the penalty of `row_parameters` [B], per
-            row; beta weighs it like the regulariser.
+        parameter_cost: `parameter_cost(hyper)` returns the penalty of `row_parameters`, divided by
+            the number of rows [B]. Beta weighs it like the regulariser.
         collapsed_parameters: Hyperparameters of `collapsed`.
         options: Numbers that users may set; `row_loss`, `collapsed`, `row_order` and `row_noise`
             receive them as keyword arguments.
@@ -133,7 +140,7 @@ class Objective:
         row_noise: `row_noise(problem, beta, r)` returns the noise variances of the rows in the
             linear model of q (`gp.row_noise`). With it rows can be left out in closed form
             (`cv=loo`); None: they can't.
-        notes: What readers of its fits must know.
+        notes: Why its fits have no minimiser, for readers of the fits.
 
     Example:
         ```python
@@ -187,10 +194,10 @@ class Objective:
             ) from None
 
     def with_options(self, values: Mapping[str, float]) -> "Objective":
-        """Return the objective with these options; the others have their defaults.
+        """Return the objective with these options; its other options have their defaults.
 
         Raises:
-            UserError: There is no such option, or it can not have this value.
+            UserError: An option is unknown or can not have this value.
         """
         for name, value in values.items():
             if name not in self.options:
@@ -209,7 +216,7 @@ class Objective:
         for name in ("row_loss", "collapsed", "row_order", "row_noise"):
             function = getattr(self, name)
             functions[name] = None if function is None else partial(function, **all_values)
-        # The functions have their options now, so there are none to set any more.
+        # The options are bound to the functions, so the new objective has no options left to set.
         return replace(self, options={}, **functions)
 
     @property
@@ -219,19 +226,19 @@ class Objective:
 
     @property
     def selected_by(self) -> str | None:
-        """Return the metric that always selects beta; None: the metric that is reported."""
+        """Return the metric that always selects beta; None: the reported metric selects it."""
         return None if self.predicts_variance else "mse"
 
     def fits(self, likelihood: type[Likelihood]) -> bool:
-        """Return whether it can be trained with this likelihood."""
+        """Return whether the objective can be trained with this likelihood."""
         return likelihood.conjugate or not self.needs_gaussian
 
     def collapses(self, likelihood: type[Likelihood]) -> bool:
-        """Return whether it has a closed form over q with this likelihood."""
+        """Return whether the best q has a closed form with this likelihood."""
         return self.collapsed is not None and likelihood.conjugate
 
     def leaves_one_out(self, likelihood: type[Likelihood]) -> bool:
-        """Return whether its closed form also predicts every row from all others."""
+        """Return whether a closed form also predicts every row from all other rows."""
         return self.row_noise is not None and self.collapses(likelihood)
 
     def checked_losses(
@@ -255,11 +262,12 @@ class Objective:
         return loss, acceptance
 
     def penalty(self, m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
-        """Return the penalty of q(w) = N(m, L L^T), by the regulariser.
+        """Return the penalty of q(w) = N(m, L L^T) that the regulariser computes.
 
         Raises:
             UserError: A plugin returned something of another shape.
         """
+        # Objectives that optimise q explicitly have a regulariser.
         assert self.regulariser is not None
         return self.check_shape("regulariser", self.regulariser(m, L), m.shape[:-1])
 
@@ -267,7 +275,8 @@ class Objective:
         """Return `value` if it is a tensor of this shape.
 
         Raises:
-            UserError: It is not; the message names the objective, for its author, and `subject`.
+            UserError: It is not a tensor of this shape. The message names the objective, and
+                `subject` as what is wrong.
         """
         actual = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
         if actual != list(shape):
@@ -278,11 +287,17 @@ class Objective:
         return value
 
     def note(self, variant: str, beta: float | None, task: str) -> str | None:
-        """Return what a reader of a fit must know: why there is no minimiser, or may be none."""
+        """Return why a fit has no minimiser, or may have none; None if it has one.
+
+        Args:
+            variant: "joint", or what else is learned.
+            beta: The beta of the fit; None if its cells have none.
+            task: The task of the likelihood.
+        """
         weight = beta if self.has_beta else None
         if variant == "joint":
             return self.notes.of_joint_fit(weight, task)
-        return NO_PENALTY if weight == 0 else None
+        return NO_PENALTY_NOTE if weight == 0 else None
 
 
 OBJECTIVES: Registry[Objective] = Registry("objective", "dlmexp.core.objectives")

@@ -1,6 +1,7 @@
-"""Power expectation propagation, and its end at power 1, FITC.
+"""Power expectation propagation, and FITC, which is its special case of power 1.
 
-The power takes the place of the beta of other objectives: 1 is FITC, 0 the ELBO.
+The power is what other objectives call beta. Power 1 is FITC, and the limit of power 0 is the ELBO.
+FITC has no beta of its own, so its beta is 1.
 """
 
 from dlmexp.core.gp.collapsed import power_ep

@@ -1,7 +1,7 @@
 """The gamma-robust ELBO for Gaussian noise (Knoblauch 2019; Knoblauch, Jewson and Damoulas 2019).
 
-The gamma divergence between likelihood and data takes the place of the expected log likelihood. A
-row far from its prediction has next to no weight in it. GPyTorch has the objective as
+The gamma divergence between likelihood and data takes the place of the expected log likelihood. In
+it a row far from its prediction has next to no weight. GPyTorch calls the objective
 `GammaRobustVariationalELBO`.
 """
 
@@ -32,9 +32,10 @@ def gamma_divergence_loss(
 
         -gamma / g  E_q[p(y|f)^g] ( integral of p(y'|f)^gamma dy' )^(g / gamma)
 
-    as GPyTorch computes it; the papers divide by the last factor, which is near 1 for gamma near 1.
-    For Gaussian noise p^g is, up to a factor, a Gaussian density with variance noise / g, so that
-    E_q[p(y|f)^g] is one with variance v + noise / g; and the integral does not depend on f.
+    This is the form of GPyTorch. The papers divide by the last factor in place of multiplying by
+    it; for gamma near 1 it is near 1. For Gaussian noise p(y|f)^g is, up to a factor, a Gaussian
+    density with variance noise / g. So E_q[p(y|f)^g] is, up to a factor, a Gaussian density with
+    variance v + noise / g. The integral does not depend on f.
     """
     assert isinstance(likelihood, Gaussian)
     noise = likelihood.noise

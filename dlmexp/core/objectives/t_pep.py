@@ -1,7 +1,7 @@
-"""Power EP that scales the conditional of f given the inducing values: one scale for all rows.
+"""Power EP that scales the conditional of f given the inducing values, by one scale for all rows.
 
-The scale is learned. For power alpha -> 0 the energy becomes the evidence bound with one scale for
-all rows.
+The scale is learned. For power alpha -> 0 the energy becomes the evidence bound with one such
+scale.
 """
 
 from dlmexp.core.gp.kernels import Parameter

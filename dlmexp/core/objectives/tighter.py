@@ -1,8 +1,9 @@
 """Evidence bounds that scale the conditional of f given the inducing values.
 
-With Gaussian noise q has a closed form: `tighter` has one scale per row, `block_tighter` one matrix
-per block of rows. Both lie between the ELBO and the exact evidence at equal hyperparameters, and
-predict with the q of the ELBO. With other likelihoods `tighter` learns one scale for all rows.
+With Gaussian noise the best q has a closed form. `tighter` then has one scale per row, and
+`block_tighter` one matrix per block of rows. At equal hyperparameters both bounds lie between the
+ELBO and the exact evidence, and both predict with the q of the ELBO. With other likelihoods
+`tighter` learns one scale for all rows.
 """
 
 import torch
@@ -23,7 +24,7 @@ from dlmexp.core.likelihoods import Likelihood
 from dlmexp.core.objectives.objective import OBJECTIVES, Objective, Option
 
 SCALE = "conditional_scale"
-"""The name of the hyperparameter c: f given u has the variance `c r_i`."""
+"""The name of the hyperparameter c: given u, f_i has the variance `c r_i` in place of `r_i`."""
 
 
 def scaled_expected_loss(
@@ -38,13 +39,17 @@ def scaled_expected_loss(
 
 
 def cost_of_scale(hyper: Hyper) -> Float[Tensor, "B"]:
-    """Return `1/2 (c - log c - 1)`: the KL of the scaled conditional, divided by n."""
+    """Return `1/2 (c - log c - 1)`: the KL from the scaled to the true conditional, per row."""
     c = hyper[SCALE]
     return 0.5 * (c - torch.log(c) - 1)
 
 
 def block_row_noise(problem: Problem, beta: Tensor, r: Tensor, blocks: int = 10) -> Tensor:
-    """Return the noise of the rows, which does not depend on the number of blocks."""
+    """Return the noise variances of the rows.
+
+    They do not depend on `blocks`, which is an argument because a `row_noise` receives the options
+    of its objective.
+    """
     return elbo_row_noise(problem, beta, r)
 
 
