@@ -70,13 +70,16 @@ def chosen_inducing_count(
     rows, targets = _subset(X.to(PARAMETER_DTYPE), y.to(PARAMETER_DTYPE), seed)
     pilot_M = min(largest_M, PILOT_M, len(rows))
     hyper = _pilot_hyperparameters(model, rows, targets, pilot_M, seed)
-    request = InducingRequest(rows, min(largest_M, len(rows)), seed, model.kernel, hyper)
+    request = InducingRequest(
+        X=rows, M=min(largest_M, len(rows)), seed=seed, kernel=model.kernel, hyper=hyper
+    )
     inducing_inputs = greedy(request)
     for M in _inducing_counts_to_try(largest_M):
         # With all rows of the subset as inducing inputs, the gap says nothing about larger M.
         if len(inducing_inputs) <= M:
             return largest_M
-        gap = _gap(model, rows, targets, {**hyper, "Z": inducing_inputs[None, :M]}, seed)
+        hyper_with_M = {**hyper, "Z": inducing_inputs[None, :M]}
+        gap = _gap(model, rows, targets, hyper_with_M, seed)
         if gap <= auto.tolerance:
             return M
     return largest_M

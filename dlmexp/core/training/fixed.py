@@ -66,8 +66,9 @@ class Fixed(Program):
             residual = floored_variance(kff - A.square().sum(-2), kff)
             q_f = q_f._replace(prior_variance=kff[split_index], residual=residual[split_index])
         hyper = self.hyperparameters(values)
-        ok = self._Kuu.ok[split_index]
-        return self.regularised_mean(hyper, q_f, y[split_index], (m, L), ok, iteration)
+        return self.regularised_mean(
+            hyper, q_f, y[split_index], q=(m, L), ok=self._Kuu.ok[split_index], iteration=iteration
+        )
 
     def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
         """Return the hyperparameters that are held, and q in whitened coordinates.
@@ -78,7 +79,7 @@ class Fixed(Program):
         return Posterior(self.hyperparameters(values), m, L, self.jitter[self.data.split_index])
 
     def hyperparameters(self, values: Tensors) -> Tensors:
-        """Return the hyperparameters of every cell: those of its split.
+        """Return the hyperparameters of every cell, which are those held for its split.
 
         Hyperparameters of the objective that are not in `hyper` stay at their initial values.
         """

@@ -48,7 +48,8 @@ class Joint(Program):
         has_fast_marginals = can_use_rbf_marginals(self.model.kernel, X) and not uses_residual
         if self.model.whitened and has_fast_marginals:
             mu, v, ok = rbf_marginals(hyper, X, jitter, m, L, self._workspace)
-            return self.regularised_mean(hyper, Marginals(mu, v), y, (m, L), ok, iteration)
+            q_f = Marginals(mu, v)
+            return self.regularised_mean(hyper, q_f, y, q=(m, L), ok=ok, iteration=iteration)
         # 2. The general way.
         p = projection(self.model.kernel, hyper, X, jitter)
         if not self.model.whitened:
@@ -57,7 +58,7 @@ class Joint(Program):
             q_f = marginals_with_residual(p, hyper["mean"], m, L)
         else:
             q_f = Marginals(*marginals(p, hyper["mean"], m, L))
-        return self.regularised_mean(hyper, q_f, y, (m, L), p.ok, iteration)
+        return self.regularised_mean(hyper, q_f, y, q=(m, L), ok=p.ok, iteration=iteration)
 
     def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
         """Return hyperparameters and q in whitened coordinates."""

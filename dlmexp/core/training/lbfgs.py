@@ -2,11 +2,11 @@
 
 One evaluation of the objective serves all problems: each is evaluated at its own trial point. A
 problem whose trial point is good enough takes the step, updates its curvature pairs and chooses a
-new direction; the others try another step length. So no problem waits for the line search of
-another, and each ends where it would have ended alone, up to rounding.
+new direction; the other problems try another step length. So no problem waits for the line search
+of another, and each ends where it would have ended alone, up to rounding.
 
-The direction is that of Nocedal and Wright (2006, algorithm 7.4), from the last `HISTORY` pairs, in
-the compact form of Byrd, Nocedal and Schnabel (1994), which needs few products of matrices.
+The direction is the one of Nocedal and Wright (2006, algorithm 7.4), from the last `HISTORY` pairs,
+in the compact form of Byrd, Nocedal and Schnabel (1994), which needs few products of matrices.
 The step length satisfies the weak Wolfe conditions and is found by bisection (Lewis and Overton
 2013), which needs no more than the value and the slope at the trial point.
 """

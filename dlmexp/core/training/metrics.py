@@ -77,7 +77,7 @@ def reliability(p: Float[Tensor, "B N"], y: Float[Tensor, "B N"]) -> Reliability
 
 
 def _mean_over_ties(p: Float[Tensor, "B N"], y: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
-    """Return y with the mean over rows of equal p in place of each of them; p is sorted."""
+    """Return the mean of y over all rows with the same p, for every row; p is sorted."""
     # group: the number of distinct p up to each row
     differs_from_last = p[:, 1:] != p[:, :-1]
     group = pad(differs_from_last.long().cumsum(-1), (1, 0))

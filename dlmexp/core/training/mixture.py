@@ -33,7 +33,7 @@ class Mixture(Joint):
     """Every cell has its own kernel matrices and K components of q.
 
     m is [B, K, M] and L [B, K, M, M] from the start. Before the split only the first component is
-    trained; the others are not used.
+    trained; the other components are not used.
 
     Attributes:
         is_split: Whether the single Gaussian has been split (`Settings.split_at`).
@@ -90,7 +90,7 @@ class Mixture(Joint):
         X, y = self._all_rows or self._minibatch_by_cell()
         p = projection(self.model.kernel, hyper, X, jitter)
         mu, v = component_marginals(p, hyper["mean"], m, L)
-        # 2. The loss of every component, then that of the mixture.
+        # 2. The loss of every component, then the loss of the mixture.
         likelihood = self.model.likelihood.from_hyper(hyper_as_rows(mu, hyper)).over_samples()
         draws = Draws(self.data.seeds, self.data.split_index, iteration, self.data.X.dtype)
         objective = self.loss.objective
