@@ -31,7 +31,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.core.cross_validation import cross_validate
 from dlmexp.core.device import DEVICES
 from dlmexp.core.fit import Fit, fit
-from dlmexp.core.folds import FOLDS, HOLDOUT_FROM_ROWS, LOO
+from dlmexp.core.folds import DEFAULT_FOLD_COUNT, HOLDOUT_FROM_ROWS, LOO
 from dlmexp.core.gp.kernels import kernel_named
 from dlmexp.core.gp.mixed_kernels import kernel_parts, with_categories
 from dlmexp.core.likelihoods import LIKELIHOODS
@@ -306,7 +306,7 @@ class SparseGP(BaseEstimator):
         """Return the number of folds, or the share of rows to hold out."""
         if self.cv is not None:
             return self.cv
-        return min(FOLDS, n) if n < HOLDOUT_FROM_ROWS else HELD_OUT_SHARE
+        return min(DEFAULT_FOLD_COUNT, n) if n < HOLDOUT_FROM_ROWS else HELD_OUT_SHARE
 
     def _settings(self) -> Settings:
         """Return the settings of training: L-BFGS for closed forms over q, Adam for the others."""

@@ -19,7 +19,7 @@ Rows = Float[np.ndarray, "N D"]
 Targets = Float[np.ndarray, " N"]
 
 FOLDS = 5
-"""Number of folds of the cross-validation."""
+"""Number of folds in which a baseline is cross-validated."""
 PENALTIES = tuple(10.0 ** np.arange(-3.0, 5.0))
 """Penalties of the squared weights to choose from."""
 NEWTON_STEPS = 25
@@ -97,7 +97,10 @@ def _folds(n: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def fit_mean(task: str, X: Rows, y: Targets) -> Baseline:
-    """Return the baseline that predicts the mean of the training targets at all rows."""
+    """Return the baseline that predicts the mean of the training targets at all rows.
+
+    X is an argument only because the other baselines need it.
+    """
     mean = float(y.mean())
 
     def predict(X: Rows) -> Targets:

@@ -19,7 +19,7 @@ from dlmexp.common.errors import UserError, nearest
 from dlmexp.core.estimators import Estimator
 from dlmexp.core.fit import Fit, Progress, fit
 from dlmexp.core.folds import (
-    FOLDS,
+    DEFAULT_FOLD_COUNT,
     LOO,
     Candidate,
     Folds,
@@ -27,7 +27,7 @@ from dlmexp.core.folds import (
     fold_of_share,
     folds,
     penalised_factor,
-    pooled,
+    pooled_mean,
 )
 from dlmexp.core.inputs import check_leave_one_out, checked_betas, checked_loss, checked_splits
 from dlmexp.core.objectives import Objective
@@ -75,7 +75,7 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
     settings: Settings | None = None,
     test: tuple[Any, Any] | None = None,
     *,
-    cv: int | float | str = FOLDS,
+    cv: int | float | str = DEFAULT_FOLD_COUNT,
     components: Sequence[int] | None = None,
     metric: str | None = None,
     estimator: str | Estimator | None = None,
@@ -195,7 +195,7 @@ class _Choice(NamedTuple):
         losses = {}
         for candidate, fits_of_candidate in fits.items():
             fold_losses[candidate] = _losses(fits_of_candidate, metric)
-            losses[candidate] = pooled(metric, fold_losses[candidate])
+            losses[candidate] = pooled_mean(metric, fold_losses[candidate])
         best = best_candidate(losses)
         if best is None:
             raise UserError(_why_all_failed(fits, metric))

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from dlmexp.common.errors import UserError
 
-FOLDS = 5
+DEFAULT_FOLD_COUNT = 5
 """The default number of folds."""
 HOLDOUT_FROM_ROWS = 2000
 """The default is one held-out part, not folds, from this number of rows on."""
@@ -73,7 +73,7 @@ class Candidate(NamedTuple):
     components: int = 1
 
 
-def folds(n: int, count: int = FOLDS) -> Folds:
+def folds(n: int, count: int = DEFAULT_FOLD_COUNT) -> Folds:
     """Return the folds of n rows.
 
     Fold f is the rows f s to (f + 1) s - 1, where s = n // count. All folds have equally many rows,
@@ -108,7 +108,7 @@ def folds_of(n: int, cv: str) -> Folds:
 
 def default_cv(n: int) -> str:
     """Return the default setting for n rows: a number of folds, or "holdout" for many rows."""
-    return str(min(FOLDS, n)) if n < HOLDOUT_FROM_ROWS else HOLDOUT
+    return str(min(DEFAULT_FOLD_COUNT, n)) if n < HOLDOUT_FROM_ROWS else HOLDOUT
 
 
 def fold_count(cv: str) -> int:
@@ -170,7 +170,9 @@ def in_normalised_units(metric: str, mean: float, y_std: float) -> float:
     return in_units_of_target(metric, mean, 1 / y_std)
 
 
-def pooled(metric: str, means: Sequence[float], y_stds: Sequence[float] | None = None) -> float:
+def pooled_mean(
+    metric: str, means: Sequence[float], y_stds: Sequence[float] | None = None
+) -> float:
     """Return the mean of a metric over the rows of all folds, in the units of the targets.
 
     Args:

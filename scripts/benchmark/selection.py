@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 import dlmexp
 from dlmexp.common.paths import data_root
-from dlmexp.core.folds import LOO, Candidate, best_candidate, fold_of_share, folds, pooled
+from dlmexp.core.folds import LOO, Candidate, best_candidate, fold_of_share, folds, pooled_mean
 from dlmexp.core.inputs import row_order
 from dlmexp.data.dataset import read_spec
 from dlmexp.data.raw_files import load
@@ -202,7 +202,7 @@ def fold_losses(
     losses = np.empty((count, len(betas)))
     for split in range(count):
         for i in range(len(betas)):
-            losses[split, i] = pooled("nll", by_fold[split, :, i].tolist())
+            losses[split, i] = pooled_mean("nll", by_fold[split, :, i].tolist())
     return losses
 
 

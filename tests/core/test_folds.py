@@ -12,7 +12,7 @@ from dlmexp.core.folds import (
     folds,
     in_normalised_units,
     in_units_of_target,
-    pooled,
+    pooled_mean,
 )
 
 
@@ -44,9 +44,9 @@ def test_pooled_losses_are_those_of_targets_in_their_own_units():
     mse = [np.mean((fold / s) ** 2) for fold, s in zip(y, y_stds, strict=True)]
     # The density of y is that of y / s, divided by s.
     in_units = [np.mean((fold / s) ** 2 / 2 + np.log(s)) for fold, s in zip(y, y_stds, strict=True)]
-    assert pooled("nll", nll, y_stds) == pytest.approx(np.mean(in_units))  # pyright: ignore[reportArgumentType]
-    assert pooled("mse", mse, y_stds) == pytest.approx(np.mean(np.concatenate(y) ** 2))  # pyright: ignore[reportArgumentType]
-    assert pooled("error", [0.1, 0.3], y_stds) == pytest.approx(0.2)
+    assert pooled_mean("nll", nll, y_stds) == pytest.approx(np.mean(in_units))  # pyright: ignore[reportArgumentType]
+    assert pooled_mean("mse", mse, y_stds) == pytest.approx(np.mean(np.concatenate(y) ** 2))  # pyright: ignore[reportArgumentType]
+    assert pooled_mean("error", [0.1, 0.3], y_stds) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("metric", ["nll", "mse", "crps", "width_95", "coverage_95"])
@@ -56,7 +56,7 @@ def test_the_inverse_scale_undoes_a_change_of_units(metric):
 
 
 def test_a_candidate_that_failed_in_one_fold_is_not_chosen():
-    losses = {Candidate(1.0): pooled("nll", [0.1, math.nan]), Candidate(0.1): 5.0}
+    losses = {Candidate(1.0): pooled_mean("nll", [0.1, math.nan]), Candidate(0.1): 5.0}
     assert best_candidate(losses) == Candidate(0.1)
     assert best_candidate({Candidate(1.0): math.nan}) is None
 

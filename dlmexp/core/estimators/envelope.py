@@ -236,7 +236,7 @@ class MixtureDensity(NamedTuple):
     d2: Float[Tensor, "*B 1 N"]
     v: Float[Tensor, "*B 1 N"]
 
-    def concave(self, u: Tensor) -> Tensor:
+    def concave_part(self, u: Tensor) -> Tensor:
         """Return A(u)."""
         return -self.a * u - self.b * (-u).exp() - 0.5 * (self.v + u.exp()).log()
 
@@ -244,7 +244,7 @@ class MixtureDensity(NamedTuple):
         """Return A'(u) at w = e^u."""
         return -self.a + self.b / w - 0.5 * w / (self.v + w)
 
-    def rising(self, u: Tensor) -> Tensor:
+    def rising_part(self, u: Tensor) -> Tensor:
         """Return c(u)."""
         return -0.5 * self.d2 / (self.v + u.exp())
 
@@ -253,7 +253,7 @@ class MixtureDensity(NamedTuple):
         return 0.5 * self.d2 * w / (self.v + w).square()
 
     def steepest_rise(self) -> Tensor:
-        """Return the largest c'(u), at w = v."""
+        """Return the largest c'(u), which is at w = v."""
         return self.d2 / (8 * self.v).clamp_min(1e-300)
 
 
@@ -263,7 +263,8 @@ def scale_mixture(
 ) -> ProductSample:
     """Draw u = log w from its density given y (`MixtureDensity`), then f given w and y.
 
-    On each interval, a tangent to A plus a tangent or a chord to c is above the log density, so the
+    With noise of the variance w, Student's t likelihood is a mixture of Gaussians over w. On each
+    interval of u, a tangent to A plus a tangent or a chord to c is above the log density, so the
     rejection is exact.
     """
     assert isinstance(likelihood, StudentT)
@@ -276,7 +277,7 @@ def scale_mixture(
     intervals, highest = _mixture_pieces(density, low.unsqueeze(-2), (high - low).unsqueeze(-2))
 
     def log_density(u: Tensor) -> Tensor:
-        return density.concave(u) + density.rising(u) - highest
+        return density.concave_part(u) + density.rising_part(u) - highest
 
     u, accepted = sample_under(intervals, log_density, samples, draws)
     # f given w and y is N(mu + v (y - mu) / (v + w), v w / (v + w)).
@@ -295,7 +296,8 @@ def _mixture_pieces(
     The shift is the highest value of the lines, which was subtracted from them. The first and the
     last interval are the tails, the others are pieces of [low, low + span].
     """
-    # 1. The intervals: their left ends in [0, 1], their lengths, and their directions.
+    # 1. The intervals, in units of the span: their left ends in [0, 1], and their lengths. All but
+    #    the left tail extend to the right of their left end.
     number = torch.arange(PIECES + 2, dtype=low.dtype, device=low.device).unsqueeze(-1)
     start = (number - 1).clamp_min(0) / PIECES
     is_tail = (number == 0) | (start == 1)
@@ -306,7 +308,7 @@ def _mixture_pieces(
     touch = left + torch.where(is_tail, 0.0, step / 2)
     # 2. Slope and height at the left end: of the tangent to A, plus those of the line above c
     slope = density.concave_slope(touch.exp())
-    height = density.concave(touch) - slope * (touch - left)
+    height = density.concave_part(touch) - slope * (touch - left)
     c_slope, c_height = _line_above_c(density, left, step, touch, is_tail, side)
     slope = slope + c_slope
     height = height + c_height
@@ -335,12 +337,12 @@ def _line_above_c(
     """
     is_concave = left.exp() >= density.v
     is_convex = (left + step).exp() <= density.v
-    c_left = density.rising(left)
+    c_left = density.rising_part(left)
     tangent = density.rising_slope(touch.exp())
-    chord = (density.rising(left + step) - c_left) / step
+    chord = (density.rising_part(left + step) - c_left) / step
     slope = torch.where(is_convex, chord, density.steepest_rise())
     slope = torch.where(is_concave, tangent, slope)
-    height = torch.where(is_concave, density.rising(touch) - tangent * (touch - left), c_left)
+    height = torch.where(is_concave, density.rising_part(touch) - tangent * (touch - left), c_left)
     # As c increases, it is below its value at the end of the left tail in all of this tail. In the
     # right tail it is below its limit 0, which is the line unless c is concave there.
     is_left_tail = side < 0

@@ -250,9 +250,9 @@ class Entries(NamedTuple):
     k: Float[Tensor, "E"]
     log_p_max: Float[Tensor, "E"]
 
-    def at(self, index: Int[Tensor, "e"]) -> "Entries":
+    def take(self, positions: Int[Tensor, "e"]) -> "Entries":
         """Return the entries at these positions."""
-        return Entries(*(values[index] for values in self))
+        return Entries(*(values[positions] for values in self))
 
 
 class RejectionSampling:
@@ -313,7 +313,7 @@ class RejectionSampling:
                 self.draws, still_open, self.samples, n, rounds, number_in_round=1
             )
             likelihood = _likelihood_of_entries(self.sample_likelihood, still_open, self.shape)
-            open_entries = self.entries.at(still_open)
+            open_entries = self.entries.take(still_open)
             proposal, accepted = _propose(likelihood, open_entries, uniform, threshold)
             # The first accepted proposal of each entry. Where there is none, the last proposal,
             # which a later round overwrites.

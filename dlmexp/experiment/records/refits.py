@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from dlmexp.core.folds import Candidate, best_candidate, pooled
+from dlmexp.core.folds import Candidate, best_candidate, pooled_mean
 from dlmexp.experiment.plan.cell import CandidateGroup
 from dlmexp.experiment.records.columns import columns_with
 from dlmexp.experiment.records.manifests import read_manifests
@@ -190,7 +190,7 @@ def _pooled_loss(results: Sequence[FoldResult], metric: str) -> float:
     for result in results:
         means.append(result.losses.get(metric, math.nan))
         y_stds.append(result.y_std)
-    return pooled(metric, means, y_stds)
+    return pooled_mean(metric, means, y_stds)
 
 
 def losses_of_candidates(store: Store, key: str, metric: str) -> dict[Candidate, float]:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from dlmexp.common.provenance import Provenance, provenance_here, with_timestamp
-from dlmexp.core.folds import LOO, in_normalised_units, penalised_factor, pooled
+from dlmexp.core.folds import LOO, in_normalised_units, penalised_factor, pooled_mean
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.training.finished import FinishedFit, curve_arrays
 from dlmexp.core.training.metrics import trivial_metrics
@@ -384,7 +384,7 @@ def with_pooled_validation(result: Result, folds: Sequence[Result]) -> Result:
     validation: dict[str, float] = {}
     for name in folds[0].validation:
         values = [fold.validation[name] for fold in folds]
-        mean = pooled(name, values, y_stds)  # in the units of the target
+        mean = pooled_mean(name, values, y_stds)  # in the units of the target
         validation[name] = in_normalised_units(name, mean, y_std)
     return msgspec.structs.replace(result, validation=validation)
 

@@ -379,6 +379,7 @@ def _sums_over_counts(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes 
     KP: tl.constexpr,
     T: tl.constexpr,
 ):
+    """Write the three sums of T rows; KP is K rounded up to a power of two."""
     i = tl.arange(0, KP)
     r = tl.program_id(0) * T + tl.arange(0, T)
     inside = (i[:, None] < K) & (r[None, :] < R)

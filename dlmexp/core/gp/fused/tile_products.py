@@ -91,11 +91,11 @@ def projected_variance(
     A = A.contiguous()
     S, K, M, _ = L.shape
     N = A.shape[-1]
-    is_multiple = N % COLUMN_MULTIPLE == 0
+    is_even = N % COLUMN_MULTIPLE == 0
     out = A.new_empty(S, K, N)
     grid = (triton.cdiv(N, TILE_COLUMNS), K, S)
     _projected_variance[grid](
-        L, A, out, K, M, N, is_multiple, VARIANCE_ROWS, TILE_COLUMNS, TILE_DEPTH, **VARIANCE_OPTIONS
+        L, A, out, K, M, N, is_even, VARIANCE_ROWS, TILE_COLUMNS, TILE_DEPTH, **VARIANCE_OPTIONS
     )
     return out
 
@@ -180,6 +180,7 @@ def _triangular_product(R, K, out, M, N, rows: tl.constexpr, TN: tl.constexpr, T
 def _projected_variance(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
     L, A, out, K, M, N, EVEN: tl.constexpr, rows: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr
 ):
+    """Write `|L_k^T A_i|^2` for TN columns i of A and one k; `L^T A` is computed tile by tile."""
     n = tl.program_id(0) * TN + tl.arange(0, TN)
     s = tl.program_id(2).to(tl.int64)
     b = s * K + tl.program_id(1)
@@ -299,6 +300,7 @@ def _squares(a, out, M, N, TM: tl.constexpr, TN: tl.constexpr):
 def _fit_and_gain(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
     w, Kuf, V, fit, gain, M, N, TM: tl.constexpr, TN: tl.constexpr
 ):
+    """Write fit and gain of TN columns."""
     b = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * TN + tl.arange(0, TN)
     dtype: tl.constexpr = Kuf.dtype.element_ty
