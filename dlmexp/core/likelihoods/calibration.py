@@ -114,6 +114,8 @@ def _mass_within(h: Tensor, s: Tensor, weights: Tensor) -> Tensor:
     return (weights * torch.erf(h / s * SQRT_HALF)).sum(0)
 
 
+# What follows is about counts.
+
 LOWER_SHARE = 0.025
 """Value of the distribution function at the lower end of the central 95 % interval of counts."""
 UPPER_SHARE = 0.975

@@ -80,7 +80,7 @@ class LBFGSState:
         )
 
 
-def start(evaluate: Evaluate, x: Float[Tensor, "B P"]) -> LBFGSState:
+def start_search(evaluate: Evaluate, x: Float[Tensor, "B P"]) -> LBFGSState:
     """Return the state at x, before the first line search, which goes down the gradient."""
     value, gradient = evaluate(x)
     zeros = torch.zeros_like(value)

@@ -159,11 +159,11 @@ def evaluate(
 ) -> Evaluation:
     """Return mean metrics of every cell on its validation and test rows.
 
-    Cells with the same numbers of rows are evaluated together, others in groups of their own.
+    Cells are evaluated in groups with the same numbers of rows, so that no padding is needed.
 
     Args:
         program: The cells.
-        posterior: Their posteriors.
+        posterior: The posteriors of the cells.
         calibration: Whether to measure calibration and to recalibrate too. Objectives that predict
             no variance have no calibration.
         parts: The parts of the split to evaluate on, "validation" or "test"; None: all.

@@ -16,7 +16,7 @@ from dlmexp.core.gp.kernels import Parameter
 from dlmexp.core.training.batch import Training
 from dlmexp.core.training.curves import extend_curves, start_curves
 from dlmexp.core.training.finished import FinishedFit
-from dlmexp.core.training.lbfgs import Evaluate, advance, start
+from dlmexp.core.training.lbfgs import Evaluate, advance, start_search
 from dlmexp.core.training.parameters import Tensors, from_logarithms, to_logarithms
 from dlmexp.core.training.program import Program
 from dlmexp.core.training.reports import report_stopped
@@ -62,11 +62,11 @@ def train_by_lbfgs(
         if stopped:
             for finished in report_stopped(training, stopped, settings.calibration):
                 if finished is not None:
-                    ends = starts.ends[training.cells.index(finished.cell)]
-                    finished.ends = ends.cpu().numpy()
+                    position = training.cells.index(finished.cell)
+                    finished.ends = starts.ends[position].cpu().numpy()
                 yield finished
             training.mark_reported(stopped)
-        # 3. Go on without the starts that have stopped.
+        # 3. Go on without the cells and starts that have stopped.
         remaining = np.flatnonzero(is_live).tolist()
         if remaining and bool(starts.search.done.any()):
             training.keep(remaining)
@@ -76,7 +76,7 @@ def train_by_lbfgs(
 
 
 def initial_starts(training: Training, restarts: int) -> Starts:
-    """Return the starts of every cell: from its values, and from perturbations of them."""
+    """Return the starts of every cell: at its initial values, and at perturbations of these."""
     B = len(training.cells)
     starts_per_cell = restarts + 1
     program = training.program
@@ -94,7 +94,7 @@ def initial_starts(training: Training, restarts: int) -> Starts:
         program = program.keep(cell.tolist())
     jitter = _raised_jitter(program, values, training.state.jitter.repeat(starts_per_cell))
     x = flat_parameters(values, program.parameters)
-    search = start(flat_objective(program, jitter, values), x)
+    search = start_search(flat_objective(program, jitter, values), x)
     return Starts(
         program=program,
         jitter=jitter,

@@ -71,19 +71,19 @@ def rescale(
     # [B] -> [B, 1], to be broadcast over rows
     row_factor = factor.to(mu.dtype)[:, None]
     if likelihood.task == "binary":
-        instance = predictive_likelihood(likelihood, hyper_as_rows(mu, hyper), is_mixture)
-        log_odds = log_odds_against_label(instance, mu, v, y)
-        return Recalibrated(instance, mu, v, softplus(log_odds / row_factor))
+        row_likelihood = predictive_likelihood(likelihood, hyper_as_rows(mu, hyper), is_mixture)
+        log_odds = log_odds_against_label(row_likelihood, mu, v, y)
+        return Recalibrated(row_likelihood, mu, v, softplus(log_odds / row_factor))
     if likelihood.task == "regression" and "noise" in hyper:
         hyper = {**hyper, "noise": hyper["noise"] * factor}
-    instance = predictive_likelihood(likelihood, hyper_as_rows(mu, hyper), is_mixture)
+    row_likelihood = predictive_likelihood(likelihood, hyper_as_rows(mu, hyper), is_mixture)
     if is_mixture:
         # The whole mixture is stretched about its mean, also the distances between components.
         row_factor = row_factor.unsqueeze(-1)
         centre = mu.mean(-2, keepdim=True)
         mu = centre + row_factor.sqrt() * (mu - centre)
     v = v * row_factor
-    return Recalibrated(instance, mu, v, instance.log_loss(mu, v, y))
+    return Recalibrated(row_likelihood, mu, v, row_likelihood.log_loss(mu, v, y))
 
 
 def log_odds_against_label(
@@ -95,8 +95,8 @@ def log_odds_against_label(
     """
     ones = torch.ones_like(y)
     # log p(1) - log p(0)
-    odds_of_one = likelihood.log_loss(mu, v, 1 - ones) - likelihood.log_loss(mu, v, ones)
-    return (1 - 2 * y) * odds_of_one
+    log_odds_of_1 = likelihood.log_loss(mu, v, 1 - ones) - likelihood.log_loss(mu, v, ones)
+    return (1 - 2 * y) * log_odds_of_1
 
 
 def best_factor(
@@ -146,10 +146,10 @@ def _mean_losses(
     # Factors divide the log-odds as temperatures, so these are the same for all factors.
     log_odds = None
     if likelihood.task == "binary":
-        instance = predictive_likelihood(
+        row_likelihood = predictive_likelihood(
             likelihood, hyper_as_rows(mu, hyper), is_mixture=mu.ndim == 3
         )
-        log_odds = log_odds_against_label(instance, mu, v, y)
+        log_odds = log_odds_against_label(row_likelihood, mu, v, y)
 
     def losses_of_piece(logs: Float[Tensor, "p B"]) -> Float[Tensor, "p B"]:
         if log_odds is not None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from dlmexp.core.training.lbfgs import LBFGSState, advance, start
+from dlmexp.core.training.lbfgs import LBFGSState, advance, start_search
 
 
 def rosenbrock(x):
@@ -17,7 +17,7 @@ def rosenbrock(x):
 
 
 def minimised(evaluate, x, tolerance=1e-12, evaluations=2000) -> tuple[LBFGSState, int]:
-    state = start(evaluate, x)
+    state = start_search(evaluate, x)
     for count in range(evaluations):
         if state.done.all():
             return state, count
@@ -71,7 +71,7 @@ def test_quadratic_function_is_solved():
 
 
 def test_every_step_lowers_the_objective():
-    state = start(rosenbrock, starts())
+    state = start_search(rosenbrock, starts())
     before = state.value
     for _ in range(60):
         advance(state, rosenbrock, 0.0)
@@ -91,13 +91,13 @@ def test_values_that_are_not_finite_make_the_step_shorter():
 
 
 def test_a_start_that_is_not_finite_is_done_at_once():
-    state = start(lambda x: (x.sum(-1).log(), 1 / x), torch.tensor([[-1.0], [2.0]]).double())
+    state = start_search(lambda x: (x.sum(-1).log(), 1 / x), torch.tensor([[-1.0], [2.0]]).double())
     assert state.done.tolist() == [True, False]
 
 
 def test_kept_problems_go_on_as_if_the_others_were_there():
     x = starts()
-    state = start(rosenbrock, x)
+    state = start_search(rosenbrock, x)
     for _ in range(10):
         advance(state, rosenbrock, 1e-12)
     kept = state.keep([2])
