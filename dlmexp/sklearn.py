@@ -65,14 +65,17 @@ MAX_DENSE_ENTRIES = 200_000_000
 """The largest array that a sparse matrix may become; it takes 1.6 GB."""
 
 # What messages say about the valid values of parameters.
-COUNT_OR_NONE = "a whole number > 0, or None"
-COUNT_OR_AUTO = "a whole number > 0, None or 'auto'"
 COUNT = "a whole number > 0"
+COUNT_OR_NONE = f"{COUNT}, or None"
+COUNT_OR_AUTO = f"{COUNT}, None or 'auto'"
 COUNT_OR_COUNTS = f"{COUNT}, or a list of them"
 
 
 class InvalidParameter(ValueError, TypeError):  # noqa: N818 - public since 0.3
-    """A parameter that can't be used; the message names it and says what to give."""
+    """A parameter that can't be used; the message names it and says what to give.
+
+    Callers may catch it as a ValueError or as a TypeError.
+    """
 
 
 class SparseGP(BaseEstimator):
@@ -90,8 +93,8 @@ class SparseGP(BaseEstimator):
     Args:
         objective: "log_dlm" (the log loss of predictions), "elbo", or, for `DLMRegressor`, "sq_dlm"
             (the square loss; then there is no standard deviation).
-        betas: A weight, or several to choose from; None: 100, 10, 1, 0.1. With a single
-            weight nothing is selected, and no rows are held out.
+        betas: The weight of the KL term, or several to choose from; None: 100, 10, 1, 0.1. With a
+            single weight nothing is selected, and no rows are held out.
         cv: The number of folds, or the share of the rows that is held out once; None: 5 folds if
             there are fewer than 2000 rows, otherwise a share of 0.1. "loo": each row is held out,
             in closed form, for `DLMRegressor` with "elbo" or "sq_dlm".
