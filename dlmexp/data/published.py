@@ -229,7 +229,7 @@ def airline(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Read a CSV with the eight features and ArrDelay, or Data Expo's `2008.csv[.bz2]`.
 
     The file of Data Expo is joined with `plane-data.csv`, which has the years of manufacture. As in
-    published preprocessing, flights are left out if they were cancelled or diverted, took place
+    the published preprocessing, flights are left out if they were cancelled or diverted, took place
     after April, have missing values, or if the year of manufacture of the plane is unknown.
     """
     path_of = {Path(name).name: path for name, path in files.items()}

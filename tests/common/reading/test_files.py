@@ -13,8 +13,8 @@ import pytest
 
 from dlmexp.common.errors import Unreadable
 from dlmexp.common.reading.files import (
-    content,
     open_raw,
+    read_content,
     read_npz,
     reading,
 )
@@ -40,13 +40,13 @@ def test_errors_of_a_library_name_the_file_and_those_of_the_system_stay(tmp_path
 
 def test_only_plain_files_up_to_a_limit_are_read(tmp_path):
     (tmp_path / "f").write_bytes(b"12345")
-    assert content(tmp_path / "f", 5) == b"12345"
+    assert read_content(tmp_path / "f", 5) == b"12345"
     with pytest.raises(Unreadable, match="5 bytes, more than 4"):
-        content(tmp_path / "f", 4)
+        read_content(tmp_path / "f", 4)
     os.mkfifo(tmp_path / "pipe")
     for odd in (tmp_path / "pipe", tmp_path):
         with pytest.raises(Unreadable, match="not a plain file"):
-            content(odd)
+            read_content(odd)
 
 
 def archive(path, name: str = "a/f.txt", text: bytes = b"hello", kind: bytes = tarfile.REGTYPE):
