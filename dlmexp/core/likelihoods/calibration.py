@@ -270,23 +270,23 @@ def _scores_of_rows(
     # 2. Rows that are summed count by count
     is_narrow = (high - low <= MAX_SUMMED_RANGE) & (high <= MAX_SUMMED_COUNT)
     scores = CountScores.empty(mu)
-    for rows, e, weights in _groups(rate, mu, s, high, is_narrow):
+    for rows, e, weights in _groups_of_rows(rate, mu, s, high, is_narrow):
         f = mu[rows] + s[rows] * e[:, None]
         first = low[rows].min()
         last = high[rows].max()
-        by_counts = _by_counts(log_prob, rate, f, weights, low=first, high=last, y=y[rows])
+        by_counts = _scores_by_counts(log_prob, rate, f, weights, low=first, high=last, y=y[rows])
         scores.fill(rows, by_counts)
     # 3. Rows that are tabulated in blocks
     rows_at_once = ENTRIES_AT_ONCE[mu.device.type] // (BLOCKS * BLOCK_NODES)
     for rows in (~is_narrow).nonzero().squeeze(-1).split(rows_at_once):
         log_range = (high_rate[rows] / low_rate[rows]).log()
-        edges = _edges(log_range / (2 * MAX_DEVIATIONS), low[rows], high[rows])
-        F = _distribution(rate, latent, mu[rows], s[rows], edges)
-        scores.fill(rows, _by_blocks(edges, F, y[rows]))
+        edges = _block_edges(log_range / (2 * MAX_DEVIATIONS), low[rows], high[rows])
+        F = _distribution_at(rate, latent, mu[rows], s[rows], edges)
+        scores.fill(rows, _scores_by_blocks(edges, F, y[rows]))
     return scores
 
 
-def _groups(
+def _groups_of_rows(
     rate: Elementwise,
     mu: Float[Tensor, "R"],
     s: Float[Tensor, "R"],
@@ -324,7 +324,7 @@ def _groups(
             yield piece, e, weights
 
 
-def _by_counts(
+def _scores_by_counts(
     log_prob: LogProb,
     rate: Elementwise,
     f: Float[Tensor, "K R"],
@@ -379,7 +379,7 @@ def _by_counts(
     return CountScores(crps, lower, upper)
 
 
-def _edges(
+def _block_edges(
     relative_spread: Float[Tensor, "R"], low: Float[Tensor, "R"], high: Float[Tensor, "R"]
 ) -> Float[Tensor, "R E"]:
     """Return the ends of the blocks of counts [R, BLOCKS + 1].
@@ -405,7 +405,7 @@ def _edges(
     return edges
 
 
-def _distribution(
+def _distribution_at(
     rate: Elementwise,
     latent: Elementwise,
     mu: Float[Tensor, "R"],
@@ -419,8 +419,8 @@ def _distribution(
     distribution function of the other variable. For the first counts, where this approximation is
     not good enough, F is a sum.
     """
-    F_of_first_counts = _first_distribution(rate, mu, s)
-    # For an edge of -1 this takes F(0). `_by_blocks` replaces F at the first edge by 0 anyway.
+    F_of_first_counts = _distribution_of_first_counts(rate, mu, s)
+    # For an edge of -1 this takes F(0). `_scores_by_blocks` replaces F at the first edge by 0.
     summed = F_of_first_counts.gather(-1, k.clamp(0, FIRST_COUNTS - 1).long())
     is_summed = k < FIRST_COUNTS
     mu = mu[:, None]
@@ -443,7 +443,7 @@ def _distribution(
     return torch.where(is_summed, summed, by_quadrature)
 
 
-def _first_distribution(
+def _distribution_of_first_counts(
     rate: Elementwise, mu: Float[Tensor, "R"], s: Float[Tensor, "R"]
 ) -> Float[Tensor, "R first"]:
     """Return F(k) of the first counts k, by the rule over q."""
@@ -459,7 +459,7 @@ def _first_distribution(
     return torch.stack(probabilities, -1).cumsum(-1)
 
 
-def _by_blocks(
+def _scores_by_blocks(
     edges: Float[Tensor, "R E"], F: Float[Tensor, "R E"], y: Float[Tensor, "R"]
 ) -> CountScores:
     """Return the scores from F at the edges of blocks; F is taken as linear between edges."""
@@ -475,7 +475,9 @@ def _by_blocks(
     )
 
 
-def _block_of(table: Float[Tensor, "R E"], value: Float[Tensor, "R 1"]) -> Int[Tensor, "R 1"]:
+def _block_that_reaches(
+    table: Float[Tensor, "R E"], value: Float[Tensor, "R 1"]
+) -> Int[Tensor, "R 1"]:
     """Return the number of the block in which an increasing table reaches a value."""
     return (torch.searchsorted(table, value) - 1).clamp(0, BLOCKS - 1)
 
@@ -509,7 +511,7 @@ def _crps_by_blocks(
     # - counts_beyond: the sum over the counts beyond the table, where F is 1.
     sum_before_block = torch.nn.functional.pad(sum_in_block(start, end).cumsum(-1), (1, 0))
     last = (y - 1).unsqueeze(-1)
-    block = _block_of(edges, last)
+    block = _block_that_reaches(edges, last)
     counts_from_edge = (last - edges.gather(-1, block)).clamp_min(0)
     n = size.gather(-1, block).clamp_min(1)
     counts_in_block = torch.minimum(counts_from_edge, n)
@@ -529,7 +531,7 @@ def _quantile_by_blocks(
     size = edges.diff(dim=-1)
     start = F[:, :-1]
     end = F[:, 1:]
-    block = _block_of(F, F.new_full((len(F), 1), share))
+    block = _block_that_reaches(F, F.new_full((len(F), 1), share))
     n = size.gather(-1, block)
     mass = (end - start).gather(-1, block)
     # The smallest j with start + mass j / n >= share

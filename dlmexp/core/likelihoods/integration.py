@@ -137,10 +137,10 @@ def checked_log_loss(
         disagree = ~((by_hermite - control).abs() <= tolerance)
     if not disagree.any():
         return by_hermite
-    return _with_panels(Integrands(likelihood, mu, v, y), by_hermite, disagree)
+    return _replace_by_panels(Integrands(likelihood, mu, v, y), by_hermite, disagree)
 
 
-def _with_panels(
+def _replace_by_panels(
     rows: Integrands, by_hermite: Float[Tensor, "*B N"], disagree: Bool[Tensor, "*B N"]
 ) -> Float[Tensor, "*B N"]:
     """Return the log losses: by panels where the two rules disagree, `by_hermite` elsewhere."""
@@ -149,7 +149,7 @@ def _with_panels(
     if likelihood is None:
         return torch.where(disagree, panel_log_loss(*rows), by_hermite)
     selected = Integrands(likelihood, rows.mu[disagree], rows.v[disagree], rows.y[disagree])
-    pieces = _pieces(selected)
+    pieces = _split_into_pieces(selected)
     if len(pieces) == 1:
         return by_hermite.masked_scatter(disagree, panel_log_loss(*selected))
     # To save memory, the backward pass computes each piece a second time.
@@ -159,21 +159,22 @@ def _with_panels(
 
 
 def _checkpointed_log_loss(rows: Integrands) -> Float[Tensor, "N"]:
-    """Return `panel_log_loss`, computed again in the backward pass instead of being kept for it."""
+    """Return `panel_log_loss`, of which nothing is kept for the backward pass."""
     loss = partial(panel_log_loss, *rows)
     if not torch.is_grad_enabled():
         return loss()
     return checkpoint(loss, use_reentrant=False, preserve_rng_state=False)  # pyright: ignore[reportReturnType]
 
 
-def _pieces(rows: Integrands) -> list[Integrands]:
-    """Return rows [N] in pieces of at most `ROWS_AT_ONCE`."""
+def _split_into_pieces(rows: Integrands) -> list[Integrands]:
+    """Return the rows [N] as pieces of at most `ROWS_AT_ONCE` rows."""
     count = len(rows.mu)
     pieces = []
     for start in range(0, count, ROWS_AT_ONCE):
         is_inside = torch.zeros(count, dtype=torch.bool, device=rows.mu.device)
         is_inside[start : start + ROWS_AT_ONCE] = True
         likelihood = rows.likelihood.at_rows(is_inside)
+        # `rows` were cut from a batch in the same way.
         assert likelihood is not None
         pieces.append(
             Integrands(likelihood, rows.mu[is_inside], rows.v[is_inside], rows.y[is_inside])
@@ -199,7 +200,7 @@ def panel_log_loss(
     """
     rows = Integrands(likelihood, mu, v.clamp_min(torch.finfo(v.dtype).tiny), y)
     with torch.no_grad():
-        panels = _halved(rows, _first_panels(rows), effort)
+        panels = _halve_worst_panels(rows, _first_panels(rows), effort)
         loss = -torch.logsumexp(panels.log_value, -2)
     return _loss_with_gradients(rows, panels, loss) if torch.is_grad_enabled() else loss
 
@@ -258,7 +259,7 @@ def _first_panels(rows: Integrands) -> Panels:
     return Panels(low, high, log_value, log_error=log_value)
 
 
-def _halved(rows: Integrands, panels: Panels, effort: int) -> Panels:
+def _halve_worst_panels(rows: Integrands, panels: Panels, effort: int) -> Panels:
     """Return the panels after several rounds; each round halves those with the largest errors."""
     has_kinks = bool(rows.likelihood.kinks(rows.y))
     rounds = HALVINGS["kinks" if has_kinks else "no kinks"]

@@ -137,7 +137,7 @@ def advance(state: LBFGSState, evaluate: Evaluate, tolerance: float) -> None:
     state.trials = state.trials + 1
 
     # 3. Take the steps that were accepted.
-    state.past_values = _with_newest(state.past_values, state.value, accepted)
+    state.past_values = _append_where_accepted(state.past_values, state.value, accepted)
     move = trial - state.x
     change = gradient - state.gradient
     # A pair of a move s and a change y with s . y <= 0 would spoil the approximation of the
@@ -145,8 +145,8 @@ def advance(state: LBFGSState, evaluate: Evaluate, tolerance: float) -> None:
     slope_rises = ((move * change).sum(-1) > 0)[:, None]
     move_or_zero = torch.where(slope_rises, move, 0.0)
     change_or_zero = torch.where(slope_rises, change, 0.0)
-    state.past_moves = _with_newest(state.past_moves, move_or_zero, accepted)
-    state.past_changes = _with_newest(state.past_changes, change_or_zero, accepted)
+    state.past_moves = _append_where_accepted(state.past_moves, move_or_zero, accepted)
+    state.past_changes = _append_where_accepted(state.past_changes, change_or_zero, accepted)
     accepted_rows = accepted[:, None]
     state.x = torch.where(accepted_rows, trial, state.x)
     state.value = torch.where(accepted, value, state.value)
@@ -171,7 +171,7 @@ def _first_step(gradient: Float[Tensor, "B P"]) -> Float[Tensor, "B"]:
     return 1 / gradient.abs().amax(-1).clamp_min(1)
 
 
-def _with_newest(
+def _append_where_accepted(
     history: Float[Tensor, "B H *P"], newest: Float[Tensor, "B *P"], accepted: Bool[Tensor, "B"]
 ) -> Float[Tensor, "B H *P"]:
     """Return the history with one more entry, in place of the oldest, where a step was accepted."""

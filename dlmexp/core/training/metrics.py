@@ -175,10 +175,10 @@ def evaluate(
     for cells in groups:
         group = program.keep(cells)
         evaluations.append(_evaluate_group(group, posterior.keep(cells), calibration, parts))
-    return _joined(evaluations, groups)
+    return _join_groups(evaluations, groups)
 
 
-def _joined(evaluations: Sequence[Evaluation], groups: Sequence[Sequence[int]]) -> Evaluation:
+def _join_groups(evaluations: Sequence[Evaluation], groups: Sequence[Sequence[int]]) -> Evaluation:
     """Return the evaluation of the whole batch from those of groups of its cells.
 
     Args:
@@ -189,7 +189,7 @@ def _joined(evaluations: Sequence[Evaluation], groups: Sequence[Sequence[int]]) 
     # Where cells 0, 1, ... stand in the concatenated groups
     positions = np.argsort(cells).tolist()
 
-    def joined_tensor(by_group: Sequence[Tensor]) -> Tensor:
+    def join(by_group: Sequence[Tensor]) -> Tensor:
         return torch.cat(list(by_group))[positions]
 
     means: dict[str, Tensors] = {}
@@ -197,28 +197,28 @@ def _joined(evaluations: Sequence[Evaluation], groups: Sequence[Sequence[int]]) 
         means[part] = {}
         for name in metrics:
             by_group = [evaluation.means[part][name] for evaluation in evaluations]
-            means[part][name] = joined_tensor(by_group)
+            means[part][name] = join(by_group)
     diagrams = [evaluation.diagram for evaluation in evaluations]
     profiles = [evaluation.profile for evaluation in evaluations if evaluation.profile is not None]
     return Evaluation(
         cell_count=len(cells),
         means=means,
-        diagram=_joined_diagram(diagrams, joined_tensor),
-        profile=joined_tensor(profiles) if profiles else None,
+        diagram=_join_diagrams(diagrams, join),
+        profile=join(profiles) if profiles else None,
     )
 
 
-def _joined_diagram(
-    by_group: Sequence[Reliability | None], joined_tensor: Callable[[Sequence[Tensor]], Tensor]
+def _join_diagrams(
+    by_group: Sequence[Reliability | None], join: Callable[[Sequence[Tensor]], Tensor]
 ) -> Reliability | None:
-    """Return the diagrams of groups of cells as one; `joined_tensor` joins tensors of groups."""
+    """Return the diagrams of groups of cells as one; `join` joins tensors of groups."""
     diagrams = [diagram for diagram in by_group if diagram is not None]
     if not diagrams:
         return None
     return Reliability(
-        p=joined_tensor([diagram.p for diagram in diagrams]),
-        y=joined_tensor([diagram.y for diagram in diagrams]),
-        rows=joined_tensor([diagram.rows for diagram in diagrams]),
+        p=join([diagram.p for diagram in diagrams]),
+        y=join([diagram.y for diagram in diagrams]),
+        rows=join([diagram.rows for diagram in diagrams]),
     )
 
 
@@ -283,7 +283,7 @@ def _recalibration(
     reads_validation = calibration or has_profile
     if "validation" not in predictions or not reads_validation:
         return None, factor
-    mu, v, y = _joined_pieces(predictions["validation"])
+    mu, v, y = _join_pieces(predictions["validation"])
     likelihood = program.model.likelihood
     if not has_profile:
         return None, best_factor(likelihood, posterior.hyper, mu, v, y)
@@ -293,7 +293,7 @@ def _recalibration(
     return profile, factor
 
 
-def _joined_pieces(
+def _join_pieces(
     pieces: Iterable[RowPredictions],
 ) -> tuple[Float[Tensor, "B *K N"], Float[Tensor, "B *K N"], Float[Tensor, "B N"]]:
     """Return means, variances and targets at the rows of all pieces."""

@@ -92,7 +92,7 @@ def initial_starts(training: Training, restarts: int) -> Starts:
     number_of_start = torch.arange(starts_per_cell, device=device).repeat_interleave(B)
     if restarts:
         program = program.keep(cell.tolist())
-    jitter = _raised_jitter(program, values, training.state.jitter.repeat(starts_per_cell))
+    jitter = _sufficient_jitter(program, values, training.state.jitter.repeat(starts_per_cell))
     x = flat_parameters(values, program.parameters)
     search = start_search(flat_objective(program, jitter, values), x)
     return Starts(
@@ -106,7 +106,7 @@ def initial_starts(training: Training, restarts: int) -> Starts:
 
 
 @torch.no_grad()
-def _raised_jitter(
+def _sufficient_jitter(
     program: Program, values: Tensors, jitter: Float[Tensor, "B"]
 ) -> Float[Tensor, "B"]:
     """Return the jitter with which Kuu can be factorised at the initial values.

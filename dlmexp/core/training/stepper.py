@@ -53,7 +53,7 @@ def _cpu_stepper(program: Program, state: State, settings: Settings) -> Callable
     steppers = []
     for part, part_state in parts:
         advance = partial(step, part, part_state, settings)
-        steppers.append(_with_minibatches(part, part_state, advance))
+        steppers.append(_load_minibatches_before(part, part_state, advance))
     if len(parts) > 1:
         return parallel_stepper(steppers, state.iteration)
     if program.entries >= MIN_ENTRIES_PER_PART:
@@ -72,7 +72,7 @@ def _gpu_stepper(
         program.load_minibatch(int(state.iteration))
         advance = capture(advance, state.outcome.device, graph_pool)
         state.copy_(initial_state)
-    return _with_minibatches(program, state, advance)
+    return _load_minibatches_before(program, state, advance)
 
 
 def parts_of_batch(program: Program, state: State) -> list[tuple[Program, State]]:
@@ -128,7 +128,7 @@ def parallel_stepper(
     return advance_all
 
 
-def _with_minibatches(
+def _load_minibatches_before(
     program: Program, state: State, advance: Callable[[], None]
 ) -> Callable[[], None]:
     """Return a function that loads the minibatch of the iteration, then calls `advance`.
