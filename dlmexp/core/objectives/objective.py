@@ -61,7 +61,10 @@ class Notes:
     regression_below_one: str | None = None
 
     def of_joint_fit(self, beta: float | None, task: str) -> str | None:
-        """Return the note on a joint fit; None if there is nothing to say."""
+        """Return the note on a joint fit; None if no note applies.
+
+        `beta` is None for an objective without a beta.
+        """
         if self.joint is not None:
             return self.joint
         if beta == 0:
@@ -76,10 +79,10 @@ class Option:
     """A number that users may set for an objective, as `method.NAME.options.OPTION=`.
 
     Attributes:
-        default: Its value unless users set it.
+        default: The value unless users set another one.
         low: The smallest allowed value.
         high: The largest allowed value.
-        whole: Whether it is a whole number.
+        whole: Whether only whole numbers are allowed.
     """
 
     default: float
@@ -287,10 +290,10 @@ class Objective:
         return value
 
     def note(self, variant: str, beta: float | None, task: str) -> str | None:
-        """Return why a fit has no minimiser, or may have none; None if it has one.
+        """Return why a fit has no minimiser, or may have none; None if no note applies.
 
         Args:
-            variant: "joint", or what else is learned.
+            variant: What is learned; "joint" if it is everything.
             beta: The beta of the fit; None if its cells have none.
             task: The task of the likelihood.
         """

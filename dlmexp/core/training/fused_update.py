@@ -104,6 +104,7 @@ def _adam(  # noqa: PLR0913 - a GPU kernel takes its tensors one by one
         rate = tl.load(lr).to(tl.float64)
         correction1 = 1 - tl.exp(number * tl.log(b1))
         root_of_correction2 = tl.sqrt((1 - tl.exp(number * tl.log(b2))).to(dtype))
+        # m and v are the first and the second moment.
         g = tl.load(grad + entries, mask=inside, other=0)
         m = tl.load(first + entries, mask=inside, other=0)
         v = tl.load(second + entries, mask=inside, other=0)
@@ -168,6 +169,7 @@ def _advance(  # noqa: PLR0913 - a GPU kernel takes its tensors one by one
             maximum = tl.max(tl.where(i < W, last_values, -float("inf")), 0)
             minimum = tl.min(tl.where(i < W, last_values, float("inf")), 0)
             spread = maximum - minimum
+            # CRITERION is a position in `stopping.CRITERIA`.
             if CRITERION == 1:  # "sum"
                 spread = spread * n
             if CRITERION == 2:  # "relative"
