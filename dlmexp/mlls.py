@@ -1,20 +1,20 @@
 """Direct loss minimisation for your own GPyTorch models.
 
 This module has the objectives of `dlmexp` as objectives of GPyTorch, with the estimators of
-`dlmexp.core.estimators`. `DirectLoss` takes the place of `gpytorch.mlls.VariationalELBO` in a
-training loop, with any `ApproximateGP` of any batch shape and variational strategy, full batch or
-minibatches:
+`dlmexp.core.estimators`. In a training loop, `DirectLoss` takes the place of
+`gpytorch.mlls.VariationalELBO`. It works with any `ApproximateGP`, of any batch shape and
+variational strategy, with all rows in each step or with minibatches:
 
     mll = DirectLoss(likelihood, model, num_data=len(y), beta=0.1, estimator=UPS(10))
     loss = -mll(model(x), y)
     loss.backward()
 
-Like every objective of GPyTorch it returns a value per row that is to be *maximised*: the log
-predictive density minus the penalty, `mean_i log E_q p(y_i|f_i) - beta / num_data * KL(q || p)`
-(log-loss DLM, section 2 of the paper). The first term is `-1/2 (mu_i - y_i)^2` in `SquareLoss`,
-minus the CRPS in `CRPSLoss`, and the gamma-robust likelihood in `RobustLoss`. `MixtureLoss` is
-`DirectLoss` for a q that is a mixture of Gaussians. `scripts/example_mlls.py` is a complete
-training script.
+Like every objective of GPyTorch, it returns the mean over rows of a quantity that is to be
+*maximised*: the log predictive density minus the penalty,
+`mean_i log E_q p(y_i|f_i) - beta / num_data * KL(q || p)` (log-loss DLM, section 2 of the paper).
+In place of `log E_q p(y_i|f_i)`, `SquareLoss` has `-1/2 (mu_i - y_i)^2`, `CRPSLoss` has minus the
+CRPS, and `RobustLoss` has the gamma-robust likelihood. `MixtureLoss` is `DirectLoss` for a q that
+is a mixture of Gaussians. `scripts/example_mlls.py` is a complete training script.
 """
 
 import warnings
@@ -68,39 +68,45 @@ __all__ = [
 ]
 
 SAMPLES = 10
-"""Number of samples of an estimator that is chosen by its name."""
+"""Number of samples of an estimator that the user chooses by its name."""
 NO_DRAWS = Draws(
-    torch.zeros(1, dtype=torch.int64),
-    torch.zeros((), dtype=torch.int64),
-    torch.zeros((), dtype=torch.int64),
+    seeds=torch.zeros(1, dtype=torch.int64),
+    index=torch.zeros((), dtype=torch.int64),
+    iteration=torch.zeros((), dtype=torch.int64),
 )
-"""An argument of losses that use no random numbers. `Draws.fresh` would change torch's global
-random state."""
+"""The argument `draws` for losses that use no random numbers. `Draws.fresh` would change torch's
+global random state."""
 
 
 class _RowLossObjective(PredictiveLogLikelihood):
-    """An objective of GPyTorch for approximate GPs: fit minus penalty, which subclasses define.
+    """An objective of GPyTorch for approximate GPs: a fit term minus a penalty.
 
-    It is a subclass of one of GPyTorch's objectives, since other libraries (such as BoTorch) treat
-    a model by the class of its objective.
+    Subclasses define the fit term, and may define another penalty. This is a subclass of one of
+    GPyTorch's objectives, because other libraries (such as BoTorch) decide by the class of an
+    objective how to train a model.
     """
 
     takes_tasks: ClassVar[bool] = True
-    """Whether a row may have several latent functions, each with a target, which count as rows."""
-    _values_checked = False
+    """Whether a row may have several tasks (latent functions with a target each), as rows."""
+    _targets_checked = False
 
     @abstractmethod
-    def fit(
+    def fit_term(
         self,
         likelihood: likelihoods.Likelihood,
         mu: Float[Tensor, "*B N"],
         v: Float[Tensor, "*B N"],
         y: Float[Tensor, "*B N"],
     ) -> Float[Tensor, "*B"]:
-        """Return minus the losses summed over rows."""
+        """Return minus the sum of the rows' losses."""
 
     def likelihood_of_rows(self, q: MultivariateNormal, **kwargs: Any) -> likelihoods.Likelihood:
-        """Return `self.likelihood` as a likelihood of `dlmexp`, with its current parameters."""
+        """Return `self.likelihood` as a likelihood of `dlmexp`, with its current parameters.
+
+        Args:
+            q: q(f) at the rows of this step.
+            **kwargs: Arguments of the likelihood, such as `noise=`.
+        """
         return translate(self.likelihood, q, **kwargs)
 
     def penalty(self) -> Float[Tensor, "*B"]:
@@ -116,15 +122,15 @@ class _RowLossObjective(PredictiveLogLikelihood):
         Args:
             approximate_dist_f: q(f) at the rows of this step, the model's output: [*batch, N], or
                 [*batch, N, T] with T tasks.
-            target: Their targets [N] or [*batch, N] (or with T tasks): numbers, counts, or labels 0
-                and 1 (or -1 and 1).
-            **kwargs: Arguments of the likelihood, such as `noise=` of these rows for GPyTorch's
+            target: The targets of these rows, [N] or [*batch, N], with T tasks [N, T] or
+                [*batch, N, T]: numbers, counts, or labels 0 and 1 (or -1 and 1).
+            **kwargs: Arguments of the likelihood, such as the `noise=` of these rows for GPyTorch's
                 `FixedNoiseGaussianLikelihood`.
 
         Returns:
-            The objective per row of every model of the batch, [*batch]; with `combine_terms=False`
-            a tuple of its terms: fit, penalty (to be subtracted), log prior, and the added losses
-            of the model, if it has any.
+            The objective of every model of the batch, [*batch]. With `combine_terms=False`, a tuple
+            of its terms: fit, penalty (to be subtracted), log prior, and the added loss terms of
+            the model (to be subtracted), if it has any.
 
         Raises:
             UserError: A target has another shape, or a value that the likelihood does not allow.
@@ -138,17 +144,18 @@ class _RowLossObjective(PredictiveLogLikelihood):
         # 1. The likelihood and the targets
         likelihood = self.likelihood_of_rows(q, **kwargs)
         mu, v, y = marginals_and_targets(q, target)
-        # The check waits for a GPU, so there it is done at the first step alone.
-        if not (y.is_cuda and self._values_checked):
+        # The check has to wait for the GPU, if there is one: then check the first step alone.
+        if not (y.is_cuda and self._targets_checked):
             check_values(y, likelihood, type(self.likelihood).__name__)
-            self._values_checked = True
-        # 2. The terms of the objective
-        fit = self.fit(likelihood, mu, v, y).div(q.event_shape[0])
+            self._targets_checked = True
+        # 2. The terms of the objective, per row: N rows in this step, `num_data` rows in all
+        n_rows = q.event_shape[0]
+        fit = self.fit_term(likelihood, mu, v, y).div(n_rows)
         penalty = self.penalty() * self.beta / self.num_data
         log_prior = torch.zeros_like(fit)
         for _, module, prior, closure, _ in self.named_priors():
             log_prior.add_(prior.log_prob(closure(module)).sum().div(self.num_data))
-        added_losses = [added.loss() for added in self.model.added_loss_terms()]
+        added_losses = [term.loss() for term in self.model.added_loss_terms()]
         added_loss = torch.zeros_like(fit) + sum(added_losses)
         if self.combine_terms:
             return fit - penalty + log_prior - added_loss
@@ -160,27 +167,26 @@ class _RowLossObjective(PredictiveLogLikelihood):
 class DirectLoss(_RowLossObjective):
     """Log-loss DLM: `mean_i log E_q p(y_i|f_i) - beta / num_data * KL(q || p)`, to be maximised.
 
-    It differs from GPyTorch's `PredictiveLogLikelihood` in one thing: `log E_q p(y_i|f_i)` and its
-    gradient come from the estimator that you choose, by default the exact one, in log space.
+    It differs from GPyTorch's `PredictiveLogLikelihood` in one thing. Here, the estimator that you
+    choose computes `log E_q p(y_i|f_i)` and its gradient in log space; by default it is exact.
     GPyTorch takes the logarithm of the probability, which it computes by 20-node quadrature unless
-    the likelihood has a closed form. Section 2 of the paper has the objective.
+    the likelihood has a closed form. The objective is in section 2 of the paper.
 
     Args:
         likelihood: One of GPyTorch's likelihoods with Gaussian noise (`GaussianLikelihood` and its
             subclasses, fixed noise, several tasks), Bernoulli, Poisson or Student-t, or
             `PoissonExpLikelihood`. Any other one-dimensional likelihood, also your own, is
-            integrated by quadrature, and does not go with uPS.
+            integrated by quadrature, and can't be combined with uPS.
         model: Any `ApproximateGP`. It may have several tasks, independent or mixed (LMC), if the
             noise is Gaussian.
-        num_data: The number of training rows, also where a step sees a minibatch of them.
+        num_data: The number of all training rows, also if a step has a minibatch of them.
         beta: The weight of the KL term, at least 0; a number, or a tensor of the model's batch
             shape.
         estimator: How the log loss and its gradient are computed (docs/SPEC.md, section 4): an
             estimator such as `BMC(10)`, `SmoothBMC(10, nu=1e-4)` or `UPS(10)`, or a name:
             `"exact"`, `"quadrature"`, `"bmc"`, `"smooth_bmc"`, `"ups"`; the last three then draw 10
             samples. Draws come from torch's global random state (`torch.manual_seed`).
-        combine_terms: Whether to return the sum of the terms; otherwise each of them, as in
-            GPyTorch.
+        combine_terms: Whether to return the objective itself; otherwise its terms, as in GPyTorch.
 
     Raises:
         UserError: There is no direct loss for this likelihood, no such estimator, or beta is
@@ -208,13 +214,13 @@ class DirectLoss(_RowLossObjective):
         _check_arguments(likelihood=likelihood, model=model, estimator=estimator, beta=beta)
         super().__init__(likelihood, model, num_data, beta, combine_terms)  # pyright: ignore[reportArgumentType]
         self.estimator = _estimator_named(estimator) if isinstance(estimator, str) else estimator
-        # Errors are raised here rather than at the first step.
+        # Raise errors here rather than at the first step.
         try:
             self.estimator.check(likelihood_class(likelihood))
         except UserError as error:
             raise UserError(f"DirectLoss with {type(likelihood).__name__}: {error}") from error
 
-    def fit(
+    def fit_term(
         self,
         likelihood: likelihoods.Likelihood,
         mu: Float[Tensor, "*B N"],
@@ -247,28 +253,27 @@ class MixtureLoss(DirectLoss):
     (docs/SPEC.md, section 2). The components are the last dimension of a batch of q, `[*batch, K]`;
     kernel, mean and inducing inputs may have it or be shared by all components.
 
-    If components start at random, each may end up explaining a part of the rows alone. So train a
-    model with one Gaussian by `DirectLoss` first, and let `split_components` start the mixture from
-    it. The predictive distribution is the mean over components of `likelihood(model(x))`.
+    If components start at random, each may learn to explain only a part of the rows. So first train
+    a model with one Gaussian by `DirectLoss`, and then let `split_components` start the mixture
+    from it. The predictive distribution is the mean over components of `likelihood(model(x))`.
 
     Args:
-        likelihood: As for `DirectLoss`.
+        likelihood: Any likelihood that `DirectLoss` accepts for one latent function per row.
         model: An `ApproximateGP` whose variational distribution has a batch of K components.
-        num_data: The number of training rows, also where a step sees a minibatch of them.
+        num_data: The number of all training rows, also if a step has a minibatch of them.
         beta: The weight of the KL term, at least 0; a number, or a tensor of the batch shape
-            without the components.
+            without the dimension of components.
         estimator: The estimator for each component: "exact" or "quadrature".
-        combine_terms: Whether to return the sum of the terms; otherwise each of them, as in
-            GPyTorch.
+        combine_terms: Whether to return the objective itself; otherwise its terms, as in GPyTorch.
 
     Raises:
-        UserError: As for `DirectLoss`, or the estimator draws samples.
+        UserError: An argument is one that `DirectLoss` refuses, or the estimator draws samples.
 
     Example:
         ```python
         from dlmexp.mlls import MixtureLoss, split_components
 
-        split_components(model, single)  # `single` is trained and has one Gaussian
+        split_components(model, single)  # `single` is a trained model with one Gaussian
         mll = MixtureLoss(likelihood, model, num_data=len(y))
         loss = -mll(model(x), y)
         loss.backward()
@@ -293,7 +298,7 @@ class MixtureLoss(DirectLoss):
                 "give exact or quadrature"
             )
 
-    def fit(
+    def fit_term(
         self,
         likelihood: likelihoods.Likelihood,
         mu: Float[Tensor, "*BK N"],
@@ -322,18 +327,18 @@ def split_components(model: torch.nn.Module, single: torch.nn.Module) -> None:
     """Start a mixture from a trained model with one Gaussian.
 
     Every component gets the parameters of the single model. Then the mean of each component is
-    drawn from the single Gaussian, by torch's global random state.
+    drawn from the single Gaussian, with torch's global random state.
 
     Args:
         model: An `ApproximateGP` with a batch [K] of components; it is changed.
         single: The same model without that dimension.
 
     Raises:
-        UserError: The parameters of the models do not fit, or q is no
+        UserError: The parameters of the models do not fit together, or q is not a
             `CholeskyVariationalDistribution`.
     """
     values = model.state_dict()
-    _copy_to_components(single.state_dict(), values)
+    _copy_to_components(single=single.state_dict(), mixture=values)
     means = [name for name in values if name.endswith("variational_mean")]
     factors = [name for name in values if name.endswith("chol_variational_covar")]
     if not means or len(means) != len(factors):
@@ -345,39 +350,39 @@ def split_components(model: torch.nn.Module, single: torch.nn.Module) -> None:
         values[mean].add_((L @ e).squeeze(-1))
 
 
-def _copy_to_components(of_single: Mapping[str, Tensor], of_mixture: Mapping[str, Tensor]) -> None:
-    """Copy the parameters of a model to every component of a mixture.
+def _copy_to_components(single: Mapping[str, Tensor], mixture: Mapping[str, Tensor]) -> None:
+    """Copy the parameters of a single model to every component of a mixture.
 
     Raises:
-        UserError: The models have other parameters, or shapes that differ in more than the
-            dimension of the components.
+        UserError: The mixture has a parameter that the single model does not have, or shapes differ
+            in more than the dimension of components.
     """
-    for name, value in of_mixture.items():
-        shape = getattr(of_single.get(name), "shape", None)
+    for name, value in mixture.items():
+        shape = getattr(single.get(name), "shape", None)
         if shape is None or shape not in (value.shape, value.shape[1:]):
             raise UserError(
                 f"'{name}' of the two models does not fit: they may differ in a single batch "
                 "dimension, that of the components"
             )
-        value.copy_(of_single[name])
+        value.copy_(single[name])  # broadcasts to all components
 
 
 class CRPSLoss(_RowLossObjective):
     """`-mean_i CRPS_i - beta / num_data * KL(q || p)`, to be maximised.
 
-    The continuous ranked probability score of the predictive distribution is in the unit of the
-    target. It grows with the distance between target and prediction, the log loss with its square
-    (Gneiting and Raftery 2007).
+    The CRPS is the continuous ranked probability score of the predictive distribution, in the unit
+    of the target. It grows linearly with the distance between target and prediction; the log loss
+    grows with its square (Gneiting and Raftery 2007).
 
     Args:
         likelihood: GPyTorch's `GaussianLikelihood`.
         model: Any `ApproximateGP` with one latent function per row.
-        num_data: The number of training rows, also where a step sees a minibatch of them.
+        num_data: The number of all training rows, also if a step has a minibatch of them.
         beta: The weight of the KL term, at least 0; a number, or a tensor of the model's batch
             shape.
 
     Raises:
-        UserError: The likelihood is another one, or beta is negative.
+        UserError: The likelihood does not have Gaussian noise, or beta is negative.
     """
 
     def __init__(
@@ -391,14 +396,14 @@ class CRPSLoss(_RowLossObjective):
         _check_gaussian("CRPSLoss", likelihood)
         super().__init__(likelihood, model, num_data, beta)  # pyright: ignore[reportArgumentType]
 
-    def fit(
+    def fit_term(
         self,
         likelihood: likelihoods.Likelihood,
         mu: Float[Tensor, "*B N"],
         v: Float[Tensor, "*B N"],
         y: Float[Tensor, "*B N"],
     ) -> Float[Tensor, "*B"]:
-        """Return minus the CRPS summed over rows."""
+        """Return minus the sum of the rows' CRPS."""
         q_f = Marginals(mu, v)
         loss, _ = predictive_crps(likelihood, Exact(), q_f, y, NO_DRAWS)
         return -loss.sum(-1)
@@ -407,20 +412,21 @@ class CRPSLoss(_RowLossObjective):
 class RobustLoss(_RowLossObjective):
     """Mean gamma-robust likelihood of a row minus `beta / num_data * KL(q || p)`, to be maximised.
 
-    A row far from its prediction has next to no weight. With beta = 1 it is GPyTorch's
-    `GammaRobustVariationalELBO`, computed in log space.
+    A row whose target is far from its prediction has almost no weight. With beta = 1, the objective
+    is GPyTorch's `GammaRobustVariationalELBO`, computed in log space.
 
     Args:
         likelihood: GPyTorch's `GaussianLikelihood`.
         model: Any `ApproximateGP` with one latent function per row.
-        num_data: The number of training rows, also where a step sees a minibatch of them.
+        num_data: The number of all training rows, also if a step has a minibatch of them.
         beta: The weight of the KL term, at least 0; a number, or a tensor of the model's batch
             shape.
         gamma: The parameter of the divergence, above 1 and at most 2; the larger, the less weight
             outliers have.
 
     Raises:
-        UserError: The likelihood is another one, beta is negative, or gamma is not in its range.
+        UserError: The likelihood does not have Gaussian noise, beta is negative, or gamma is out of
+            range.
     """
 
     def __init__(
@@ -437,14 +443,14 @@ class RobustLoss(_RowLossObjective):
         super().__init__(likelihood, model, num_data, beta)  # pyright: ignore[reportArgumentType]
         self.gamma = gamma
 
-    def fit(
+    def fit_term(
         self,
         likelihood: likelihoods.Likelihood,
         mu: Float[Tensor, "*B N"],
         v: Float[Tensor, "*B N"],
         y: Float[Tensor, "*B N"],
     ) -> Float[Tensor, "*B"]:
-        """Return minus the losses summed over rows."""
+        """Return minus the sum of the rows' losses."""
         q_f = Marginals(mu, v)
         loss, _ = gamma_divergence_loss(likelihood, Exact(), q_f, y, NO_DRAWS, self.gamma)
         return -loss.sum(-1)
@@ -462,14 +468,15 @@ def _check_gaussian(objective: str, likelihood: torch.nn.Module) -> None:
 class SquareLoss(_RowLossObjective):
     """Square-loss DLM: `-mean_i 1/2 (mu_i - y_i)^2 - beta / num_data * 1/2 |m|^2`, to be maximised.
 
-    m is the mean of q in whitened coordinates (section 2 of the paper): for an unwhitened strategy,
-    `|m|^2` is `(m - mean)^T Kuu^-1 (m - mean)`. It is the part of the KL that depends on m. The
-    objective depends neither on the covariance of q nor on the noise, so they are not learned.
+    m is the mean of q in whitened coordinates (section 2 of the paper). If u with mean `mu_u` is
+    not whitened, `|m|^2` is `(mu_u - mean)^T Kuu^-1 (mu_u - mean)`. The penalty `1/2 |m|^2` is the
+    part of the KL that depends on m. The objective depends neither on the covariance of q nor on
+    the noise, so they are not learned.
 
     Args:
-        likelihood: A likelihood, of which only the priors of its parameters are used.
+        likelihood: Any likelihood; only the priors of its parameters are used.
         model: Any `ApproximateGP` with one latent function per row.
-        num_data: The number of training rows, also where a step sees a minibatch of them.
+        num_data: The number of all training rows, also if a step has a minibatch of them.
         beta: The weight of the penalty, at least 0; a number, or a tensor of the model's batch
             shape.
     """
@@ -487,10 +494,10 @@ class SquareLoss(_RowLossObjective):
         super().__init__(likelihood, model, num_data, beta)  # pyright: ignore[reportArgumentType]
 
     def likelihood_of_rows(self, q: MultivariateNormal, **kwargs: Any) -> likelihoods.Likelihood:
-        """Return any likelihood: the square loss does not depend on it."""
+        """Return a placeholder: the square loss does not depend on the likelihood."""
         return likelihoods.Gaussian(q.mean.new_ones(1))
 
-    def fit(
+    def fit_term(
         self,
         likelihood: likelihoods.Likelihood,
         mu: Float[Tensor, "*B N"],
@@ -513,7 +520,7 @@ def _check_arguments(beta: float | Tensor, **arguments: object) -> None:
     """Check the arguments of an objective.
 
     Raises:
-        UserError: One of them is a class in place of an object, or beta is negative.
+        UserError: An argument is a class in place of an object, or beta is negative.
     """
     for name, value in arguments.items():
         if isinstance(value, type):
@@ -521,15 +528,15 @@ def _check_arguments(beta: float | Tensor, **arguments: object) -> None:
                 f"{name}={value.__name__}: give an object, {value.__name__}(...), "
                 "in place of the class"
             )
-    if not bool((torch.as_tensor(beta) >= 0).all()):
+    if not bool((torch.as_tensor(beta) >= 0).all()):  # also if it is NaN
         raise UserError(f"beta={beta}: give a number that is at least 0")
 
 
 def _estimator_named(name: str) -> Estimator:
-    """Return the estimator of that name, with `SAMPLES` samples if it draws any.
+    """Return the estimator of that name, with `SAMPLES` samples if it draws samples.
 
     Raises:
-        UserError: There is none, or it needs other options too.
+        UserError: There is no such estimator, or it requires further options.
     """
     estimator = ESTIMATORS[name]
     required = [option.name for option in fields(estimator) if option.default is MISSING]
@@ -546,7 +553,7 @@ def _estimator_named(name: str) -> Estimator:
 def marginals_and_targets(
     q: MultivariateNormal, target: Tensor
 ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B N"], Float[Tensor, "*B N"]]:
-    """Return mean and variance of q(f_i), and the targets in the same type: all [*B, N].
+    """Return mean and variance of q(f_i), and the targets in the same dtype: all [*B, N].
 
     The T tasks of a row become T consecutive rows.
 
@@ -555,45 +562,51 @@ def marginals_and_targets(
     """
     mu = q.mean
     shape = list(target.shape)
-    tasks = len(q.event_shape) - 1
+    event_shape = list(q.event_shape)  # [N], or [N, T] with tasks
     try:
         y = target.to(mu.dtype).expand_as(mu)
     except RuntimeError:
         y = None
-    # Batch dimensions of the targets may be expanded, but not those of rows and tasks.
-    if y is None or shape[-1 - tasks :] != list(q.event_shape):
+    # Batch dimensions of the targets may be expanded, but not the dimensions of rows and tasks.
+    if y is None or shape[-len(event_shape) :] != event_shape:
         raise UserError(
             f"the targets are {shape} and the model's output is {list(mu.shape)}: give a target "
-            f"for each row, {list(q.event_shape)}"
+            f"for each row, {event_shape}"
         )
-    if tasks:
+    has_tasks = len(event_shape) > 1
+    if has_tasks:
         return mu.flatten(-2), q.variance.flatten(-2), y.flatten(-2)
     return mu, q.variance, y
 
 
 def check_values(y: Tensor, likelihood: likelihoods.Likelihood, name: str) -> None:
-    """Check the targets of a likelihood; `name` is its name in messages.
+    """Check that a likelihood allows all targets.
+
+    Args:
+        y: The targets.
+        likelihood: The likelihood, whose task decides.
+        name: The name of the likelihood in messages.
 
     Raises:
-        UserError: A target is not finite, or no label or count where the likelihood needs them.
+        UserError: A target is not finite, or is not a label or a count although it must be one.
     """
-    allowed = y.isfinite()
-    needed = "finite numbers"
+    is_allowed = y.isfinite()
+    expected = "finite numbers"
     if likelihood.task == "binary":
-        allowed = (y == 0) | (y == 1) | (y == -1)
-        needed = "labels 0 and 1 (or -1 and 1)"
+        is_allowed = (y == 0) | (y == 1) | (y == -1)
+        expected = "labels 0 and 1 (or -1 and 1)"
     elif likelihood.task == "count":
-        allowed &= (y >= 0) & (y == y.floor())
-        needed = "counts 0, 1, 2, ..."
-    if not bool(allowed.all()):
-        wrong = float(y[~allowed].flatten()[0])
-        raise UserError(f"a target is {wrong:g}: {name} takes {needed}")
+        is_allowed &= (y >= 0) & (y == y.floor())
+        expected = "counts 0, 1, 2, ..."
+    if not bool(is_allowed.all()):
+        first_wrong = float(y[~is_allowed].flatten()[0])
+        raise UserError(f"a target is {first_wrong:g}: {name} takes {expected}")
 
 
 class PoissonExpLikelihood(gpytorch_likelihoods.Likelihood):
-    """y ~ Poisson(exp(f)), a link that GPyTorch does not have.
+    """y ~ Poisson(exp(f)); GPyTorch has no Poisson likelihood with this link.
 
-    It works with GPyTorch's objectives too, by quadrature.
+    It also works with GPyTorch's own objectives, by quadrature.
     """
 
     def __init__(self) -> None:
@@ -622,10 +635,10 @@ class PoissonExpLikelihood(gpytorch_likelihoods.Likelihood):
 
 @dataclass(frozen=True)
 class ByQuadrature(likelihoods.Likelihood):
-    """A likelihood of `dlmexp` that computes p(y|f) by any likelihood of GPyTorch.
+    """A likelihood of `dlmexp` whose p(y|f) is computed by a likelihood of GPyTorch.
 
-    The likelihood has one latent function. GPyTorch has the dimension of samples first,
-    [L, *batch, N].
+    The likelihood must have one latent function per row. The dimension of L samples is the last but
+    one in `dlmexp`, [*batch, L, N], and the first one in GPyTorch, [L, *batch, N].
 
     Attributes:
         module: The likelihood of GPyTorch.
@@ -648,7 +661,7 @@ class ByQuadrature(likelihoods.Likelihood):
         return replace(self, has_samples=True)
 
     def at_rows(self, rows: Bool[Tensor, "*B N"]) -> None:
-        """Return None, as parameters of a module can have any shape."""
+        """Return None: it can't be cut into rows, as parameters of a module can have any shape."""
         return
 
 
@@ -656,34 +669,40 @@ class Translation(NamedTuple):
     """How a likelihood of GPyTorch becomes one of `dlmexp`.
 
     Attributes:
-        target: The class of the latter.
-        translate: The function from an object of GPyTorch to an object of that class.
+        result_class: The class of `dlmexp`.
+        convert: The function from a likelihood of GPyTorch to an instance of that class.
     """
 
-    target: type[likelihoods.Likelihood]
-    translate: Callable[[Any], likelihoods.Likelihood]
+    result_class: type[likelihoods.Likelihood]
+    convert: Callable[[Any], likelihoods.Likelihood]
+
+
+def _student_t(likelihood: Any) -> likelihoods.Likelihood:
+    return likelihoods.StudentT(likelihood.noise.sqrt(), likelihood.deg_free)
 
 
 TRANSLATIONS: dict[type, Translation] = {
     gpytorch_likelihoods.BernoulliLikelihood: Translation(
-        likelihoods.Probit, lambda l: likelihoods.Probit()
+        likelihoods.Probit, lambda likelihood: likelihoods.Probit()
     ),
-    gpytorch_likelihoods.StudentTLikelihood: Translation(
-        likelihoods.StudentT, lambda l: likelihoods.StudentT(l.noise.sqrt(), l.deg_free)
+    gpytorch_likelihoods.StudentTLikelihood: Translation(likelihoods.StudentT, _student_t),
+    PoissonExpLikelihood: Translation(
+        likelihoods.Poisson, lambda likelihood: likelihoods.Poisson()
     ),
-    PoissonExpLikelihood: Translation(likelihoods.Poisson, lambda l: likelihoods.Poisson()),
 }
+"""The translations by the class of GPyTorch."""
 if hasattr(gpytorch_likelihoods, "PoissonLikelihood"):  # not in GPyTorch's older versions
     TRANSLATIONS[gpytorch_likelihoods.PoissonLikelihood] = Translation(
-        likelihoods.PoissonSoftplus, lambda l: likelihoods.PoissonSoftplus()
+        likelihoods.PoissonSoftplus, lambda likelihood: likelihoods.PoissonSoftplus()
     )
 
 
 def likelihood_class(likelihood: torch.nn.Module) -> type[likelihoods.Likelihood]:
     """Return the class of `dlmexp` for a likelihood of GPyTorch.
 
-    Every likelihood with Gaussian noise is `Gaussian`, as in GPyTorch's objectives. For the others,
-    a subclass is not translated, as it may be another density: it is integrated by quadrature.
+    Every likelihood with Gaussian noise becomes `Gaussian`, as in GPyTorch's objectives. Other
+    classes are looked up in `TRANSLATIONS`. A subclass of one of them may have another density, so
+    it is not looked up, but integrated by quadrature.
 
     Raises:
         UserError: There is no such class, and GPyTorch has no quadrature for the likelihood.
@@ -691,42 +710,43 @@ def likelihood_class(likelihood: torch.nn.Module) -> type[likelihoods.Likelihood
     if isinstance(likelihood, _GaussianLikelihoodBase):
         return likelihoods.Gaussian
     if type(likelihood) in TRANSLATIONS:
-        return TRANSLATIONS[type(likelihood)].target
-    # GPyTorch's likelihoods of one latent function have a quadrature over it.
+        return TRANSLATIONS[type(likelihood)].result_class
+    # In GPyTorch, likelihoods with one latent function have an attribute for its quadrature.
     has_quadrature = isinstance(getattr(likelihood, "quadrature", None), GaussHermiteQuadrature1D)
     if isinstance(likelihood, gpytorch_likelihoods.Likelihood) and has_quadrature:
         return ByQuadrature
-    valid = ", ".join(["GaussianLikelihood", *(kind.__name__ for kind in TRANSLATIONS)])
+    valid_names = ["GaussianLikelihood", *(valid.__name__ for valid in TRANSLATIONS)]
     raise UserError(
-        f"there is no direct loss for {type(likelihood).__name__}: use one of {valid}, "
+        f"there is no direct loss for {type(likelihood).__name__}: use one of "
+        f"{', '.join(valid_names)}, "
         "or derive your own from gpytorch.likelihoods.LaplaceLikelihood, "
         "which is integrated by quadrature"
     )
 
 
 def translate(likelihood: Any, q: MultivariateNormal, **kwargs: Any) -> likelihoods.Likelihood:
-    """Return the likelihood of `dlmexp` for the rows of q, with the parameters of GPyTorch's.
+    """Return the likelihood of `dlmexp` for the rows of q that corresponds to one of GPyTorch.
 
     Args:
-        likelihood: The likelihood of GPyTorch; gradients reach its parameters.
+        likelihood: The likelihood of GPyTorch. Its parameters are used, and get gradients.
         q: The model's output at these rows.
         kwargs: Arguments of the likelihood, such as `noise=`.
 
     Raises:
-        UserError: There is none (`likelihood_class`), not for several tasks, or the noise of these
-            rows is not known.
+        UserError: No likelihood of `dlmexp` corresponds to it, or none that can have several tasks;
+            or the noise of these rows is not known.
     """
-    target = likelihood_class(likelihood)
-    if target is likelihoods.Gaussian:
+    result_class = likelihood_class(likelihood)
+    if result_class is likelihoods.Gaussian:
         return likelihoods.Gaussian(_noise_of_rows(likelihood, q, kwargs))
     if len(q.event_shape) > 1:
         raise UserError(
             f"{type(likelihood).__name__} with several tasks: they need Gaussian noise, such as "
             "MultitaskGaussianLikelihood"
         )
-    if target is ByQuadrature:
+    if result_class is ByQuadrature:
         return ByQuadrature(likelihood)
-    return TRANSLATIONS[type(likelihood)].translate(likelihood)
+    return TRANSLATIONS[type(likelihood)].convert(likelihood)
 
 
 def _noise_of_rows(
@@ -737,13 +757,13 @@ def _noise_of_rows(
     The tasks of a row are consecutive, as in `marginals_and_targets`.
 
     Raises:
-        UserError: Fixed noise was given for other rows.
+        UserError: The likelihood has fixed noise, but for other rows.
     """
     if type(likelihood) is gpytorch_likelihoods.GaussianLikelihood:
         return likelihood.noise
     if isinstance(q, MultitaskMultivariateNormal):
         kwargs = {**kwargs, "interleaved": q._interleaved}
-    # GPyTorch warns of noise for other rows; below that is an error.
+    # If fixed noise is for other rows, GPyTorch warns and returns zero noise. Here it is an error.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GPInputWarning)
         covariance = likelihood._shaped_noise_covar(q.mean.shape, **kwargs)
@@ -754,7 +774,7 @@ def _noise_of_rows(
         )
     noise = covariance.diagonal(dim1=-1, dim2=-2)
     if isinstance(q, MultitaskMultivariateNormal) and not q._interleaved:
-        # [*B, T, N] -> [*B, N, T]
+        # Bring the tasks of a row together: [*B, T * N] -> [*B, T, N] -> [*B, N, T] -> [*B, N * T]
         rows, tasks = q.event_shape
         noise = noise.unflatten(-1, (tasks, rows)).mT.flatten(-2)
     return noise

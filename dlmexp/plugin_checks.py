@@ -1,7 +1,7 @@
 """Checks of a plugin for its author: `dlmexp test MODULE`.
 
-They try everything that the module registers, and the files of its folder `conf`, on made-up rows.
-The result of each check is printed in one line.
+The checks use everything that the module registers, and the files of its folder `conf`, on made-up
+rows. The command prints the result of each check in one line.
 """
 
 import math
@@ -23,24 +23,24 @@ from torch import Tensor
 from dlmexp.common.errors import UserError
 from dlmexp.common.registry import registered_by
 
-# The sizes of made-up data: rows and features of a cell, cells of a batch; steps of training.
+# The sizes of made-up batches: rows and features of a cell, and cells of a batch.
 ROWS = 60
 FEATURES = 3
 CELLS = 2
-ITERATIONS = 20
+ITERATIONS = 20  # of training on made-up rows
 DTYPES = (torch.float64, torch.float32)
-N_ESTIMATES = 200  # the mean of so many estimates is compared with the log loss
+N_ESTIMATES = 200  # estimates whose mean is compared with the log loss
 TASKS = ("regression", "binary", "count")
-PROBABILITY_TOLERANCE = 1e-3  # by which the sum of all probabilities may miss 1
-MAX_LOSS_ERROR = 0.1  # of the log loss of a row, by quadrature
-N_COUNTS = 400  # the counts from 0 whose probabilities are added up
+PROBABILITY_TOLERANCE = 1e-3  # how far the sum of all probabilities may be from 1
+MAX_LOSS_ERROR = 0.1  # of the log loss of a row, if it is computed by quadrature
+N_COUNTS = 400  # the probabilities of the counts 0, ..., N_COUNTS - 1 are added up
 # The optional predictions that likelihoods of a task usually have.
 USUAL_PREDICTIONS = {"regression": ("interval", "std"), "count": ("interval",)}
-PUBLISHED = Path("results/paper")
+PUBLISHED_RESULTS = Path("results/paper")
 
 
 class SkipError(Exception):
-    """A check can't be made here; the text says why."""
+    """A check can't be made here; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Check:
     Attributes:
         subject: What was checked, such as "kernel rational: matrices".
         outcome: "ok", "failed" or "skipped".
-        message: What was measured, or what is wrong.
+        message: What the check has measured, or what is wrong, or why it was skipped.
     """
 
     subject: str
@@ -70,7 +70,7 @@ def check_plugin(name: str, results: Path | None = None) -> Iterator[Check]:
             None: the published results, if they are present.
 
     Yields:
-        The checks, one after the other, as they are made.
+        The result of each check as soon as it is known.
     """
     module = import_module(name)
     registered = registered_by(name)
@@ -85,7 +85,7 @@ def check_plugin(name: str, results: Path | None = None) -> Iterator[Check]:
         yield from check_method(path.stem)
     for path in files.get("experiment", []):
         yield _run_check(f"experiment {path.stem}", check_experiment, path.stem)
-    folder = results or PUBLISHED
+    folder = results or PUBLISHED_RESULTS
     for item in registered.get("figure", []):
         yield _run_check(f"figure {item}", check_figure, item, folder)
     for item in registered.get("claim", []):
@@ -97,9 +97,9 @@ def _run_check(subject: str, check: Callable[..., str], *arguments: Any) -> Chec
 
     Args:
         subject: What is checked.
-        check: Returns what it measured; it raises `SkipError` if the check can't be made, and any
-            other error if it fails.
-        arguments: Its arguments.
+        check: A function that returns what it has measured. It raises `SkipError` if the check
+            can't be made, and any other exception if the check fails.
+        arguments: The arguments of the function.
     """
     try:
         with warnings.catch_warnings():
@@ -110,8 +110,8 @@ def _run_check(subject: str, check: Callable[..., str], *arguments: Any) -> Chec
     except (UserError, AssertionError) as error:
         return Check(subject, "failed", str(error))
     except Exception as error:  # a plugin can raise anything
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(last.filename).name}, line {last.lineno}"
+        innermost = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(innermost.filename).name}, line {innermost.lineno}"
         return Check(subject, "failed", f"{type(error).__name__}: {error} ({place})")
 
 
@@ -130,7 +130,7 @@ def _list_contents(registered: dict[str, list[str]], files: dict[str, list[Path]
     """Return the registered names and the files of `conf` in one line.
 
     Raises:
-        UserError: There are none.
+        UserError: The module registers nothing, and has no files in `conf`.
     """
     parts: list[str] = []
     for kind, items in registered.items():
@@ -146,6 +146,7 @@ def _list_contents(registered: dict[str, list[str]], files: dict[str, list[Path]
 
 
 def _require(condition: bool, problem: str) -> None:
+    """Raise UserError with the problem unless the condition is true."""
     if not condition:
         raise UserError(problem)
 
@@ -159,8 +160,8 @@ def _check_shape(value: Any, expected: tuple[int, ...], name: str) -> None:
 
 def _check_finite(value: Tensor, name: str) -> None:
     is_finite = torch.isfinite(value)
-    wrong = int((~is_finite).sum())
-    _require(wrong == 0, f"{name} has {wrong} values that are not finite, of {value.numel()}")
+    count = int((~is_finite).sum())
+    _require(count == 0, f"{name} has {count} values that are not finite, of {value.numel()}")
 
 
 def _check_gradients(value: Tensor, leaves: dict[str, Tensor]) -> None:
@@ -173,16 +174,16 @@ def _check_gradients(value: Tensor, leaves: dict[str, Tensor]) -> None:
     gradients = torch.autograd.grad(value.sum(), list(leaves.values()), allow_unused=True)
     for name, gradient in zip(leaves, gradients, strict=True):
         _require(gradient is not None, f"its value does not depend on {name}")
-        assert gradient is not None
+        assert gradient is not None  # `_require` has raised an error otherwise
         _check_finite(gradient, f"the gradient in {name}")
 
 
-def _random(seed: int = 0) -> torch.Generator:
+def _generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
 def check_kernel(name: str) -> Iterator[Check]:
-    """Check matrices and gradients of a kernel."""
+    """Check the matrices and gradients of a kernel."""
     yield _run_check(f"kernel {name}: matrices", _kernel_matrices, name)
     yield _run_check(f"kernel {name}: gradients", _kernel_gradients, name)
 
@@ -192,7 +193,7 @@ def _kernel_inputs(name: str, dtype: torch.dtype) -> tuple[Any, Tensor, Tensor, 
     from dlmexp.core.gp.kernels import KERNELS
 
     kernel = KERNELS[name]
-    X = torch.randn(CELLS, ROWS, FEATURES, generator=_random(), dtype=torch.float64).to(dtype)
+    X = torch.randn(CELLS, ROWS, FEATURES, generator=_generator(), dtype=torch.float64).to(dtype)
     Z = X[:, : ROWS // 4] + 0.1
     parameters = kernel.parameters(FEATURES, ard=True)
     hyper = {key: parameter.start(X, CELLS) for key, parameter in parameters.items()}
@@ -207,6 +208,7 @@ def _kernel_matrices(name: str) -> str:
         _check_shape(kernel(Z, X, hyper), (CELLS, Z.shape[1], ROWS), "k(Z, X)")
         _require(K.dtype == dtype, f"k(X, X) is {K.dtype} for inputs of {dtype}")
         _check_finite(K, "k(X, X)")
+        # How much rounding may change an entry of the matrix
         relative_tolerance = 1e-8 if dtype == torch.float64 else 1e-4
         tolerance = relative_tolerance * float(K.abs().max())
         asymmetry = float((K - K.mT).abs().max())
@@ -217,6 +219,7 @@ def _kernel_matrices(name: str) -> str:
         is_diagonal = float(difference.abs().max()) <= 10 * tolerance
         _require(is_diagonal, "diagonal(X) is not the diagonal of k(X, X)")
         smallest = float(torch.linalg.eigvalsh(K.double()).min())
+        # Changes of the entries by `tolerance` change an eigenvalue by at most ROWS times as much.
         _require(
             smallest >= -ROWS * tolerance,
             f"k(X, X) has the negative eigenvalue {smallest:.2g}: it is no kernel",
@@ -234,7 +237,7 @@ def _kernel_gradients(name: str) -> str:
 
 
 def check_likelihood(name: str) -> Iterator[Check]:
-    """Check probabilities, gradients and scores of a likelihood."""
+    """Check the probabilities, the log loss and the predictions of a likelihood."""
     yield _run_check(f"likelihood {name}: probabilities", _probabilities, name)
     yield _run_check(f"likelihood {name}: log loss", _log_loss, name)
     yield _run_check(f"likelihood {name}: predictions", _predictions, name)
@@ -242,16 +245,16 @@ def check_likelihood(name: str) -> Iterator[Check]:
 
 def _targets(task: str) -> Tensor:
     """Return made-up targets [CELLS, ROWS] of a task."""
-    normal = torch.randn(CELLS, ROWS, generator=_random(1), dtype=torch.float64)
+    normal = torch.randn(CELLS, ROWS, generator=_generator(1), dtype=torch.float64)
     if task == "regression":
         return normal
     if task == "binary":
         return (normal > 0).double()
-    return torch.poisson(normal.exp(), generator=_random(2))
+    return torch.poisson(normal.exp(), generator=_generator(2))
 
 
 def _likelihood(name: str) -> tuple[Any, dict[str, Tensor]]:
-    """Return a likelihood of CELLS cells, and its parameters."""
+    """Return a likelihood for CELLS cells, and its parameters with gradients."""
     from dlmexp.core.likelihoods import LIKELIHOODS
 
     likelihood_class = LIKELIHOODS[name]
@@ -263,6 +266,7 @@ def _likelihood(name: str) -> tuple[Any, dict[str, Tensor]]:
 
 
 def _probabilities(name: str) -> str:
+    """Check that the probabilities of all targets add up to 1, and return how exactly."""
     likelihood, _ = _likelihood(name)
     f = torch.linspace(-1.5, 1.5, CELLS * ROWS, dtype=torch.float64)
     f = f.reshape(CELLS, ROWS)
@@ -280,11 +284,11 @@ def _probabilities(name: str) -> str:
 
 
 def _all_targets(task: str, f: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a grid of L targets [CELLS, L, ROWS], and the spacing [L, 1] of each from the next.
+    """Return a grid of L targets [CELLS, L, ROWS], and the distance [L, 1] of each from the next.
 
-    The sum of p(y|f) times the spacing over the grid is the total probability. Labels and counts
-    have the spacing 1. For regression, the grid is fine near y = f, with f [CELLS, ROWS], and wide
-    far away from it.
+    The sum of p(y|f) times the distance over the grid is the total probability. For labels and
+    counts, the distance is 1. For regression, the grid depends on f [CELLS, ROWS]: distances are
+    small near y = f, and grow away from it.
     """
     if task == "regression":
         # y - f = 1e-3 sinh(t), so dy = 1e-3 cosh(t) dt
@@ -299,13 +303,14 @@ def _all_targets(task: str, f: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _marginals() -> tuple[Tensor, Tensor]:
-    """Return means and variances [CELLS, ROWS] of f."""
-    mu = torch.randn(CELLS, ROWS, generator=_random(3), dtype=torch.float64)
-    uniform = torch.rand(CELLS, ROWS, generator=_random(4), dtype=torch.float64)
+    """Return made-up means and variances [CELLS, ROWS] of f."""
+    mu = torch.randn(CELLS, ROWS, generator=_generator(3), dtype=torch.float64)
+    uniform = torch.rand(CELLS, ROWS, generator=_generator(4), dtype=torch.float64)
     return mu, uniform + 0.1
 
 
 def _log_loss(name: str) -> str:
+    """Check log_loss and elbo_loss, their gradients, and the error of the quadrature."""
     for method in ("log_loss", "elbo_loss"):
         likelihood, hyper = _likelihood(name)
         mu, v = _marginals()
@@ -317,12 +322,16 @@ def _log_loss(name: str) -> str:
         _check_gradients(values, leaves)
     errors = likelihood.log_loss_error(mu.detach(), v.detach(), y)
     error = float(errors.detach().max())
-    _require(error < MAX_LOSS_ERROR, f"log_loss is wrong by {error:.2g} of a row: give it kinks(y)")
+    _require(
+        error < MAX_LOSS_ERROR,
+        f"log_loss of a row is wrong by {error:.2g}: define kinks(y) in the likelihood",
+    )
     return f"log_loss and elbo_loss with gradients in {', '.join(leaves)}; right to {error:.0e}"
 
 
 @torch.no_grad()
 def _predictions(name: str) -> str:
+    """Check metrics and predictions, and return which ones the likelihood has."""
     likelihood, _ = _likelihood(name)
     mu, v = _marginals()
     y = _targets(likelihood.task)
@@ -338,24 +347,25 @@ def _predictions(name: str) -> str:
     interval = likelihood.interval(mu, v)
     if interval is not None:
         lower, upper = interval
-        has_order = bool((lower <= upper).all())
-        _require(has_order, "interval: its lower end lies above its upper end")
+        is_ordered = bool((lower <= upper).all())
+        _require(is_ordered, "interval: its lower end lies above its upper end")
         available.append("interval")
     if likelihood.std(mu, v) is not None:
         available.append("std")
     usual = USUAL_PREDICTIONS.get(likelihood.task, ())
     missing = [prediction for prediction in usual if prediction not in available]
-    note = f"; no {' and no '.join(missing)}: `predict` gives less" if missing else ""
+    note = f"; no {' and no '.join(missing)}, so `predict` leaves them out" if missing else ""
     return f"mean, {', '.join(available) or 'no metric of its own'}{note}"
 
 
 def check_estimator(name: str) -> Iterator[Check]:
-    """Check value and gradient of an estimator for a likelihood of each task."""
+    """Check values and gradients of an estimator for a likelihood of each task."""
     for likelihood in ("gaussian", "probit", "poisson"):
         yield _run_check(f"estimator {name}: {likelihood}", _estimates, name, likelihood)
 
 
 def _estimates(name: str, likelihood_name: str) -> str:
+    """Check the loss and its gradients, and return how far the mean loss is from the log loss."""
     from dlmexp.core.estimators import ESTIMATORS
     from dlmexp.core.estimators.draws import Draws
 
@@ -385,10 +395,10 @@ def _estimates(name: str, likelihood_name: str) -> str:
 
 
 def _default_options(name: str) -> dict[str, Any]:
-    """Return the first value of each option in conf/estimator.
+    """Return the options of an estimator in conf/estimator: the first value of each.
 
     Raises:
-        UserError: There is no such file.
+        UserError: The estimator has no file in conf/estimator.
     """
     from omegaconf import OmegaConf
 
@@ -405,7 +415,7 @@ def _default_options(name: str) -> dict[str, Any]:
 
 
 def check_dataset(name: str) -> str:
-    """Load a dataset if its files are present, and return its size."""
+    """Load a dataset, and return its size; skip it if its files are missing."""
     from dlmexp.common.paths import data_root
     from dlmexp.data.dataset import read_spec
     from dlmexp.data.raw_files import find_files, how_to_get, load
@@ -422,7 +432,7 @@ def check_dataset(name: str) -> str:
 
 
 def check_method(name: str) -> Iterator[Check]:
-    """Train a few steps of a method on made-up rows of each task."""
+    """Train by a method for a few steps on made-up rows of each task."""
     for task in TASKS:
         yield _run_check(f"method {name}: {task}", _tiny_run, name, task)
 
@@ -441,6 +451,11 @@ def _made_up_rows(task: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _tiny_run(method: str, task: str) -> str:
+    """Train by a method on made-up rows, and return how long a step takes, and the test NLL.
+
+    Raises:
+        UserError: training has failed.
+    """
     with tempfile.TemporaryDirectory() as folder:
         cells = _cells_of_tiny_run(method, task, folder)
     failed = cells[cells["status"] == "failed"]
@@ -477,6 +492,8 @@ def _cells_of_tiny_run(method: str, task: str, folder: str) -> pd.DataFrame:
             **settings,
         )
     except UserError as error:
+        # Errors of the plugin's objective begin with its name. Others say why the method can't be
+        # trained on these rows.
         if str(error).startswith("objective '"):
             raise
         raise SkipError(str(error)) from None
@@ -499,7 +516,7 @@ def check_experiment(name: str) -> str:
 
 
 def check_figure(name: str, results: Path) -> str:
-    """Draw a figure from a results folder."""
+    """Draw a figure from a results folder, and return how many panels it has."""
     import dlmexp
 
     _skip_without_records(results)
@@ -511,7 +528,7 @@ def check_figure(name: str, results: Path) -> str:
 
 
 def check_claim(name: str, results: Path) -> str:
-    """Judge a claim on a results folder."""
+    """Judge a claim on a results folder, and return its verdicts."""
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.presentation.claims.claim import CLAIMS
     from dlmexp.presentation.claims.judge import judge
@@ -533,5 +550,5 @@ CHECK_OF_KIND: dict[str, Callable[[str], Iterator[Check]]] = {
     "likelihood": check_likelihood,
     "estimator": check_estimator,
 }
-"""The checks of registered objects, by their kind. Objectives are checked through the methods that
-use them, figures and claims with a results folder."""
+"""The checks of registered objects that need nothing else, by their kind. Objectives are checked
+through the methods that use them; figures and claims need a results folder."""

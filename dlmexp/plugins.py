@@ -2,8 +2,13 @@
 
     from dlmexp.plugins import FIGURES, Figure, Line, Panel
 
-These names stay where they are when modules inside the package move. Each is imported when it is
-first used, so that a plugin with figures or claims does not load torch.
+Plugins can import these names from here even if modules inside the package are moved. Each object
+is imported when its name is first used, so that a plugin with figures or claims does not load
+torch.
+
+Every name stands in three places. `__getattr__` imports it from its module in `MODULE_OF`. Type
+checkers do not run `__getattr__`: they need the imports under `TYPE_CHECKING`, and an `__all__`
+that is a literal list. A test compares the lists.
 """
 
 from importlib import import_module
@@ -103,7 +108,7 @@ MODULE_OF = {
     "NO_WORSE": "dlmexp.presentation.claims.rules",
     "Outcome": "dlmexp.presentation.claims.rules",
     "Verdict": "dlmexp.presentation.claims.rules",
-    # All kinds
+    # For plugins of every kind
     "Registry": "dlmexp.common.registry",
     "UserError": "dlmexp.common.errors",
 }

@@ -1,9 +1,9 @@
 """The method of the paper for one model and one beta, written as plainly as possible.
 
 The paper is *Direct Loss Minimization for Sparse Gaussian Processes* (Wei, Sheth, Khardon, AISTATS
-2021). Read this file first. It needs torch alone, computes with dense matrices, and trains one
-model by torch's Adam. `dlmexp.fit` computes the same for many models at once and much faster; the
-tests compare the two. Section numbers are those of docs/SPEC.md.
+2021). Read this file before the other modules. It needs torch alone, computes with dense matrices,
+and trains one model by torch's Adam. `dlmexp.fit` computes the same for many models at once and
+much faster; the tests compare their results. Section numbers are those of docs/SPEC.md.
 
     result = reference.train(X, y, likelihood="probit", objective="log_dlm", beta=0.1, M=20)
     result.log_loss(X_test, y_test)
@@ -32,7 +32,7 @@ POSITIVE = ("lengthscale", "outputscale", "noise")
 LikelihoodName = Literal["gaussian", "probit", "poisson"]
 ObjectiveName = Literal["elbo", "log_dlm", "sq_dlm", "fitc", "power_ep"]
 Hyperparameters = dict[str, Tensor]
-"""The inducing inputs "Z" [M, D], and "mean", "lengthscale", "outputscale" and "noise"."""
+"""Inducing inputs "Z" [M, D], and the numbers "mean", "lengthscale", "outputscale", "noise"."""
 
 
 # 1. The model (section 1) --------------------------------------------------------------------
@@ -76,8 +76,8 @@ def kl(m: Tensor, L: Tensor) -> Tensor:
 
 def quadrature(mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Return nodes f_k [nodes, N] and log weights [nodes, 1] of expectations under N(f; mu, v)."""
-    # E[g(f)] = sum_k w_k g(mu + sqrt(v) e_k), by the trapezoidal rule: with nodes this close it is
-    # exact to rounding, also where p(y|f) is much narrower than q(f)
+    # E[g(f)] = sum_k w_k g(mu + sqrt(v) e_k), by the trapezoidal rule. With so small a distance
+    # between nodes, it is exact up to rounding, even where p(y|f) is much narrower than q(f).
     e = torch.linspace(-10, 10, NODES, dtype=mu.dtype)[:, None]
     log_w = torch.log_softmax(-0.5 * e.square(), 0)
     return mu + v.sqrt() * e, log_w
@@ -93,7 +93,7 @@ def log_likelihood(name: LikelihoodName, f: Tensor, y: Tensor, noise: Tensor) ->
 
 
 def log_loss(name: LikelihoodName, mu: Tensor, v: Tensor, y: Tensor, noise: Tensor) -> Tensor:
-    """Return -log E_q[p(y|f)] per row, the loss of the prediction itself."""
+    """Return -log E_q[p(y|f)] per row: the log loss of the predictive distribution."""
     if name == "gaussian":  # a Gaussian with variance v + noise
         return 0.5 * ((y - mu).square() / (v + noise) + torch.log(2 * math.pi * (v + noise)))
     if name == "probit":  # -log Phi((2y - 1) mu / sqrt(1 + v))
@@ -105,17 +105,17 @@ def log_loss(name: LikelihoodName, mu: Tensor, v: Tensor, y: Tensor, noise: Tens
 def expected_log_loss(
     name: LikelihoodName, mu: Tensor, v: Tensor, y: Tensor, noise: Tensor
 ) -> Tensor:
-    """Return E_q[-log p(y|f)] per row, the loss of variational inference."""
+    """Return E_q[-log p(y|f)] per row: the loss in the ELBO."""
     if name == "gaussian":
         return -log_likelihood(name, mu, y, noise) + v / (2 * noise)
-    if name == "poisson":  # y mu - exp(mu + v/2) - log y!, with the sign of a loss
+    if name == "poisson":  # exp(mu + v/2) - y mu + log y!
         return (mu + v / 2).exp() - y * mu + torch.lgamma(y + 1)
     f, log_w = quadrature(mu, v)
     return -(log_w.exp() * log_likelihood(name, f, y, noise)).sum(0)
 
 
 def predictive_mean(name: LikelihoodName, mu: Tensor, v: Tensor) -> Tensor:
-    """Return E[y]: mu, the probability of class 1, or the mean count."""
+    """Return E[y]: for binary y it is the probability of class 1."""
     if name == "gaussian":
         return mu
     if name == "probit":
@@ -147,7 +147,11 @@ def explicit_objective(
 def collapsed_objective(
     objective: ObjectiveName, X: Tensor, y: Tensor, h: Hyperparameters, beta: float
 ) -> Tensor:
-    """Return the minimum over q of an objective for Gaussian noise."""
+    """Return an objective for Gaussian noise as a function of the hyperparameters alone.
+
+    For "elbo" and "sq_dlm" it is the minimum over q. For "fitc" and "power_ep" it is the
+    approximate -log p(y) of these methods. For "power_ep", `beta` is the power alpha.
+    """
     n = len(y)
     noise = h["noise"]
     y = y - h["mean"]
@@ -168,7 +172,7 @@ def collapsed_objective(
         bracket = -evidence + residual.sum() / (2 * t) - n / 2 * torch.log(2 * math.pi * t)
         return (n / 2 * torch.log(2 * math.pi * noise) + beta * bracket) / n
     # Power EP: -log N(y; 0, Qff + diag(alpha r_i + noise))
-    #     + (1 - alpha)/(2 alpha) sum_i log(1 + alpha r_i / noise), where alpha = 1 is FITC
+    #     + (1 - alpha)/(2 alpha) sum_i log(1 + alpha r_i / noise). FITC is power EP with alpha = 1.
     alpha = 1.0 if objective == "fitc" else beta
     evidence = log_normal(y, Qff + torch.diag(alpha * residual + noise))
     correction = (1 - alpha) / (2 * alpha) * torch.log1p(alpha * residual / noise).sum()
@@ -178,9 +182,17 @@ def collapsed_objective(
 def optimal_q(
     objective: ObjectiveName, A: Tensor, y: Tensor, h: Hyperparameters, beta: float
 ) -> tuple[Tensor, Tensor]:
-    """Return m and L at which the objective of `collapsed_objective` is least.
+    """Return m and L of the q that belongs to `collapsed_objective`.
 
-    A is the projection of the training rows, y their targets minus the prior mean.
+    For "elbo" and "sq_dlm" it minimises the objective. For "fitc" and "power_ep" it is the
+    approximate posterior of these methods.
+
+    Args:
+        objective: The objective.
+        A: The projection of the training rows [M, n].
+        y: The targets minus the prior mean [n].
+        h: The hyperparameters.
+        beta: The weight of the KL term; for "power_ep" the power alpha.
     """
     M = len(A)
     eye = torch.eye(M, dtype=A.dtype)
@@ -189,7 +201,7 @@ def optimal_q(
         m = torch.linalg.solve(A @ A.T + beta * eye, A @ y)
         return m, torch.zeros_like(eye)
     # q is the posterior of the linear model y_i = A_i . w + e_i with e_i ~ N(0, D_i), where D_i is
-    # beta noise for the ELBO (Titsias), and alpha r_i + noise for power EP.
+    # beta * noise for the ELBO (Titsias), and alpha * r_i + noise for power EP and FITC.
     if objective == "elbo":
         D = (beta * h["noise"]).expand(len(y))
     else:
@@ -217,9 +229,9 @@ class Trained:
 
     Attributes:
         likelihood: p(y|f).
-        hyperparameters: Its hyperparameters, learned or held.
+        hyperparameters: The hyperparameters, learned or held.
         m: The mean of q(w) = N(m, L L^T).
-        L: The Cholesky factor of its covariance.
+        L: The Cholesky factor of the covariance of q(w).
         objective: The objective per row at every iteration.
         converged: Whether the stopping rule was met.
     """
@@ -232,12 +244,12 @@ class Trained:
     converged: bool
 
     def mean(self, X: Tensor) -> Tensor:
-        """Return the predicted mean of y at rows X; for binary y it is the probability of 1."""
+        """Return the predicted mean of y at rows X; for binary y, the probability of class 1."""
         mu, v = marginals(X, self.hyperparameters, self.m, self.L)
         return predictive_mean(self.likelihood, mu, v)
 
     def log_loss(self, X: Tensor, y: Tensor) -> float:
-        """Return the mean of -log E_q[p(y|f)] over rows, the NLL."""
+        """Return the NLL: the mean of -log E_q[p(y|f)] over rows."""
         mu, v = marginals(X, self.hyperparameters, self.m, self.L)
         return log_loss(self.likelihood, mu, v, y, self.hyperparameters["noise"]).mean().item()
 
@@ -278,20 +290,20 @@ def train(  # noqa: PLR0913 - each is a choice of the method
         beta: The weight of the KL term; for "power_ep" the power alpha.
         M: Number of inducing inputs.
         learns_mean: Whether the prior mean is a learned constant; otherwise it is 0.
-        collapsed: Whether to use the closed form over q. It is needed for all objectives but "elbo"
-            and "log_dlm".
-        held: Hyperparameters to hold, such as those of another model: q alone is learned. None:
-            they are learned too.
+        collapsed: Whether to use the closed form of q. It exists for Gaussian noise and all
+            objectives but "log_dlm". All objectives but "elbo" and "log_dlm" need it.
+        held: Hyperparameters to hold, such as those of another model, so that q alone is learned.
+            None: hyperparameters are learned, too.
         lr: Adam's learning rate.
-        iterations: Training stops here at the latest.
+        iterations: The largest number of iterations.
         window: The number of last iterations whose objectives the stopping rule compares.
-        tolerance: Training has converged when the largest and the smallest of them differ by at
-            most this, per row.
+        tolerance: Training has converged when the largest and the smallest of these objectives, per
+            row, differ by at most this.
     """
     # 1. The parameters, and which of them are learned
     start = initial_hyperparameters(X, M) if held is None else held
     values = unconstrained(start, M)
-    learned = learned_names(collapsed, held is None, learns_mean)
+    learned = learned_names(collapsed, learns_hyperparameters=held is None, learns_mean=learns_mean)
     for name in learned:
         values[name].requires_grad_()
 
@@ -301,7 +313,7 @@ def train(  # noqa: PLR0913 - each is a choice of the method
             return collapsed_objective(objective, X, y, h, beta)
         return explicit_objective(objective, likelihood, X, y, h, m, L, beta)
 
-    # 2. Minimise; with a closed form over q and hyperparameters held, nothing is learned by Adam.
+    # 2. Minimise. With a closed form of q and hyperparameters held, nothing is left to learn.
     parameters = [values[name] for name in learned]
     history: list[float] = []
     converged = False
@@ -313,11 +325,19 @@ def train(  # noqa: PLR0913 - each is a choice of the method
     with torch.no_grad():
         h, m, L = constrained(values)
         if collapsed:
-            m, L = optimal_q(objective, projection(X, h), y - h["mean"], h, beta)
+            A = projection(X, h)
+            m, L = optimal_q(objective, A, y - h["mean"], h, beta)
         if not parameters:
             history = [objective_per_row().item()]
     hyperparameters = {name: value.detach() for name, value in h.items()}
-    return Trained(likelihood, hyperparameters, m.detach(), L.detach(), history, converged)
+    return Trained(
+        likelihood=likelihood,
+        hyperparameters=hyperparameters,
+        m=m.detach(),
+        L=L.detach(),
+        objective=history,
+        converged=converged,
+    )
 
 
 def minimise(
@@ -349,7 +369,7 @@ def minimise(
 
 def learned_names(collapsed: bool, learns_hyperparameters: bool, learns_mean: bool) -> list[str]:
     """Return the names of the parameters that Adam learns."""
-    names = [] if collapsed else ["m", "L"]
+    names = [] if collapsed else ["m", "L"]  # collapsed: q follows from the hyperparameters
     if learns_hyperparameters:
         names += ["lengthscale", "outputscale", "noise", "Z"]
         if learns_mean:
@@ -358,7 +378,10 @@ def learned_names(collapsed: bool, learns_hyperparameters: bool, learns_mean: bo
 
 
 def unconstrained(h: Hyperparameters, M: int) -> dict[str, Tensor]:
-    """Return the unconstrained parameters of hyperparameters and of q at the prior."""
+    """Return all parameters before `constrained`: those of hyperparameters, and of q at the prior.
+
+    At the prior, q(w) = N(0, I), with M whitened inducing variables w.
+    """
     values = {"mean": h["mean"].clone(), "Z": h["Z"].clone()}
     for name in POSITIVE:
         # The inverse of softplus is log(e^x - 1).
@@ -369,7 +392,10 @@ def unconstrained(h: Hyperparameters, M: int) -> dict[str, Tensor]:
 
 
 def constrained(values: dict[str, Tensor]) -> tuple[Hyperparameters, Tensor, Tensor]:
-    """Return hyperparameters, m and L of unconstrained parameters."""
+    """Return hyperparameters, m and L from parameters without constraints.
+
+    Softplus makes hyperparameters positive, and L keeps only its lower triangle.
+    """
     h = {"mean": values["mean"], "Z": values["Z"]}
     for name in POSITIVE:
         h[name] = softplus(values[name])
