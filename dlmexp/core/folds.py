@@ -94,11 +94,12 @@ def _folds_holding_out(n: int, held_out: Int[np.ndarray, "F s"]) -> Folds:
 
 
 def folds_of(n: int, cv: str) -> Folds:
-    """Return the folds of n rows by the setting `cv`.
+    """Return the folds into which the setting `cv` cuts n rows.
 
     Args:
         n: The number of rows.
-        cv: The number of folds, or "holdout": a single fold, the last tenth of the rows.
+        cv: The number of folds, or "holdout": a single fold, the last tenth of the rows. Not "loo",
+            which has no folds.
     """
     if cv != HOLDOUT:
         return folds(n, int(cv))
@@ -119,7 +120,7 @@ def fold_count(cv: str) -> int:
 
 
 def fold_size(n: int, cv: str) -> int:
-    """Return the number of rows in each fold.
+    """Return the number of rows in each fold of n rows; `cv` is as in `folds_of`.
 
     Raises:
         UserError: There are fewer rows than folds, or fewer than two folds.
@@ -128,7 +129,7 @@ def fold_size(n: int, cv: str) -> int:
         return max(1, n // HOLDOUT_DIVISOR)
     count = int(cv)
     if not 2 <= count <= n:
-        raise UserError(f"cv={count}: {n} rows make 2 to {n} folds")
+        raise UserError(f"cv={count}: {n} rows can be cut into 2 to {n} folds")
     return n // count
 
 
@@ -163,7 +164,7 @@ def in_units_of_target(metric: str, mean: float, y_std: float) -> float:
 
 
 def in_normalised_units(metric: str, mean: float, y_std: float) -> float:
-    """Return the mean of a metric in the units of the targets for targets divided by `y_std`.
+    """Return the mean of a metric on normalised targets from the mean in the units of the targets.
 
     This is the inverse of `in_units_of_target`, with the same `y_std`.
     """
@@ -178,13 +179,14 @@ def pooled_mean(
     Args:
         metric: Its name: "nll", "mse", "error", ...
         means: Its mean in each fold; NaN where training failed, and then the result is NaN.
-        y_stds: What the targets of each fold were divided by; None: 1.
+        y_stds: The number by which each fold has divided its targets; None: 1.
     """
     if y_stds is None:
         y_stds = [1.0] * len(means)
     values = []
     for mean, y_std in zip(means, y_stds, strict=True):
         values.append(in_units_of_target(metric, mean, y_std))
+    # The mean of the means is the mean over rows, as all folds have equally many rows.
     return sum(values) / len(values)
 
 

@@ -29,7 +29,9 @@ def data(n=43, likelihood="gaussian"):
 @pytest.mark.parametrize("count", [0, 1, 44])
 def test_a_number_of_folds_that_rows_do_not_make_is_refused(count):
     X, y = data()
-    with pytest.raises(dlmexp.UserError, match=f"^cv={count}: 43 rows make 2 to 43 folds$"):
+    with pytest.raises(
+        dlmexp.UserError, match=f"^cv={count}: 43 rows can be cut into 2 to 43 folds$"
+    ):
         dlmexp.cross_validate(X, y, cv=count)
 
 

@@ -32,7 +32,7 @@ def test_rows_that_are_left_over_are_always_trained_on():
 
 @pytest.mark.parametrize("count", [0, 1, 11])
 def test_too_few_or_too_many_folds_are_refused(count):
-    with pytest.raises(UserError, match=f"cv={count}: 10 rows make 2 to 10 folds"):
+    with pytest.raises(UserError, match=f"cv={count}: 10 rows can be cut into 2 to 10 folds"):
         folds(10, count)
 
 

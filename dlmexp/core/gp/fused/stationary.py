@@ -9,8 +9,9 @@ divided by the lengthscales, is a product `left right^T`. Its columns are in ano
 With ARD, `-1/(2 l^2)` and `|x|^2` are one column per feature. The product is computed tile by tile
 on tensor cores; columns of zeros make the number F of columns a power of two.
 
-In the GPU kernels, b is a cell, m are inducing inputs, n rows, f columns of the factors and d
-features; T, TM and TN are the sizes of tiles.
+l are lengthscales, s outputscales, and P is the number of lengthscales of a cell. In the GPU
+kernels, b is a cell, m are inducing inputs, n rows, f columns of the factors and d features; T, TM
+and TN are the sizes of tiles.
 """
 # pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false
 # pyright: reportCallIssue=false
