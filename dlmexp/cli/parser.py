@@ -82,7 +82,7 @@ class Parser(argparse.ArgumentParser):
         return names
 
     def _settings_like(self, word: str) -> list[str]:
-        """Return `seeds=` for the word `--seeds`, if the command takes settings."""
+        """Return the setting `seeds=` for the unknown option `--seeds`, if settings are taken."""
         if not self.takes_settings:
             return []
         from dlmexp.experiment.plan.overrides import setting_types
@@ -98,7 +98,7 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         name = "/".join(action.option_strings)
-        if not name:
+        if not name:  # a positional argument
             name = str(action.metavar or action.dest).lower()
         choices = [str(choice) for choice in action.choices]
         suggestion = nearest(str(value), choices)

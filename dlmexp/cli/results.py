@@ -119,8 +119,8 @@ def _add_claims(commands: Commands) -> None:
         help="multiply all margins, to see which verdicts depend on them (default: 1)",
     )
     forms = parser.add_mutually_exclusive_group()
-    for option, summary in CLAIMS_FORMATS.items():
-        forms.add_argument(option, dest="form", action="store_const", const=option, help=summary)
+    for option, meaning in CLAIMS_FORMATS.items():
+        forms.add_argument(option, dest="form", action="store_const", const=option, help=meaning)
 
 
 def _add_report(commands: Commands) -> None:
@@ -137,26 +137,40 @@ def _add_report(commands: Commands) -> None:
 
 def collect(args: argparse.Namespace) -> None:
     """Write the tidy table, a pack of records, or scores in another format."""
-    from dlmexp.experiment.records.results import collect_packed, collect_table
-
     if args.form is not None:
         _collect_as(args)
         return
     if args.metric:
         raise UserError(f"--metric {args.metric} needs --as bencheval")
-    if args.pack is None:
-        if args.protocol:
-            raise UserError(
-                f"--protocol {args.protocol} needs --pack FILE, as in --pack records.parquet"
-            )
-        path, rows = collect_table(args.results, args.csv, args.pack_folders)
-        print(f"{path}: {counted(rows, 'row')}")
+    if args.pack is not None:
+        _collect_pack(args)
         return
+    if args.protocol:
+        raise UserError(
+            f"--protocol {args.protocol} needs --pack FILE, as in --pack records.parquet"
+        )
+    _collect_table(args)
+
+
+def _collect_table(args: argparse.Namespace) -> None:
+    """Write the tidy table."""
+    from dlmexp.experiment.records.results import collect_table
+
+    path, rows = collect_table(args.results, csv=args.csv, pack_folders=args.pack_folders)
+    print(f"{path}: {counted(rows, 'row')}")
+
+
+def _collect_pack(args: argparse.Namespace) -> None:
+    """Write all records as one pack."""
+    from dlmexp.experiment.records.results import collect_packed
+
     pack = Path(args.pack)
     check_replaceable(pack, f"--pack {args.pack}")
     if not is_writable(pack.parent):
         raise UserError(f"--pack {args.pack}: can't write there; choose another path")
-    count = collect_packed(args.results, args.pack, args.protocol, args.pack_folders)
+    count = collect_packed(
+        args.results, args.pack, protocol=args.protocol, pack_folders=args.pack_folders
+    )
     print(f"{args.pack}: {counted(count, 'record')}, {_megabytes(pack)}")
 
 
@@ -188,7 +202,7 @@ def claims(args: argparse.Namespace) -> None:
     if not 0 < args.margins < math.inf:
         raise UserError(f"--margins {args.margins:g}: give a factor above 0, such as 0.5")
     results = ResultsFolder(args.results, pack_folders=args.pack_folders)
-    judged = judge(results, numbers, args.protocol, args.where, args.margins)
+    judged = judge(results, numbers, protocol=args.protocol, where=args.where, margins=args.margins)
     if args.form in (JSON, MARKDOWN, COUNTS):
         print(_as_text(judged, args.form), end="")
     elif numbers or args.form == DETAILS:

@@ -92,7 +92,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     cv: Folding | None = None
     # The number of the fold that is left out in training, from 0; None: a fit to all n rows.
     fold: Count | None = None
-    # Training starts where this many evaluations of L-BFGS bring the ELBO; 0: at initial values.
+    # Training starts where this many evaluations of L-BFGS on the ELBO end; 0: at initial values.
     pilot: Count = 0
 
     @cached_property
@@ -123,8 +123,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     def shared_values(self) -> tuple[Any, ...]:
         """The values that cells of one batch must share: all but seed, fold, beta and base.
 
-        A fit to all rows has more rows than a fit to the rows outside a fold. Therefore a last
-        value keeps these two kinds of fits out of one batch.
+        The last value keeps fits to all rows apart from fits that leave out a fold: cells of a batch
+        have the same number of training rows.
         """
         is_fit_to_all_rows = self.fold is None
         return (*self.values(SHARED_IN_BATCH), is_fit_to_all_rows)
@@ -211,7 +211,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
 
 
 def _hashable(value: Any) -> Any:
-    """Return the value of a field, or its sorted items if it is a dictionary."""
+    """Return the value of a field; of a dictionary its sorted items, which are hashable."""
     return tuple(sorted(value.items())) if type(value) is dict else value
 
 
@@ -229,7 +229,7 @@ FIELDS = Cell.__struct_fields__
 # Options of estimators that are fields of their own in records of format 1.
 FIRST_OPTIONS = ("samples", "nu", "nodes", "sampler")
 LATER_DEFAULTS = _later_defaults()
-# The fields in which the candidates of one selection may differ: each candidate has its own values.
+# The fields in which the candidates of one selection may differ.
 SELECTED_FIELDS = ("beta", "components", "split_at")
 # The fields in which cells of one batch agree.
 SHARED_IN_BATCH = tuple(name for name in FIELDS if name not in ("beta", "seed", "fold", "base"))
