@@ -123,8 +123,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     def shared_values(self) -> tuple[Any, ...]:
         """The values that cells of one batch must share: all but seed, fold, beta and base.
 
-        The last value keeps fits to all rows apart from fits that leave out a fold: cells of a batch
-        have the same number of training rows.
+        Cells of a batch have the same number of training rows. Therefore the last value keeps fits
+        to all rows apart from fits that leave out a fold.
         """
         is_fit_to_all_rows = self.fold is None
         return (*self.values(SHARED_IN_BATCH), is_fit_to_all_rows)
