@@ -257,7 +257,7 @@ def test_step_with_evaluations_has_its_share_of_them(monkeypatch):
     state = SimpleNamespace(values=None, jitter=None)
     monkeypatch.setattr(module, "State", SimpleNamespace(fresh=lambda *_: state))
     monkeypatch.setattr(module, "make_stepper", lambda *_: step)
-    monkeypatch.setattr(module, "evaluate", lambda *_: None)
+    monkeypatch.setattr(module, "evaluate", lambda *_, **__: None)
     target = select_target("cpu", "float64")
     cells = (replace(PLAIN, evaluate="10"),)
     assert module.step_seconds(cells, lambda cell: None, target) == 2.0 + 30.0 / 10  # pyright: ignore[reportArgumentType]
