@@ -139,6 +139,7 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
     }
     metric = metric or loss.objective.selected_by or "nll"
     if isinstance(cv, str):
+        # Whether the objective has a closed form at all is checked by `check_leave_one_out`.
         uses_closed_form = loss.objective.collapsed_only or collapsed
         _check_text_of_cv(cv, loss, model, uses_closed_form, components)
         options |= {"settings": settings, "test": test}
@@ -150,10 +151,10 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
     for K in sorted(set(components or [model.components])):
         model_of_K = replace(model, components=K)
         fits |= _fits_of_folds(data, model_of_K, candidate_betas, settings, options)
-    # 2. Choose the best one, and train it on all rows.
+    # 2. Choose the best candidate, and train it on all rows.
     choice = _Choice.of(fits, metric)
     best_model = replace(model, components=choice.best.components)
-    (refit,) = fit(
+    (fit_to_all,) = fit(
         X,
         y,
         best_model,
@@ -166,7 +167,7 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
     temperature = 1.0
     if loss.objective.predicts_variance:
         temperature = _temperature(data, fits[choice.best])
-    return choice.result(refit, temperature)
+    return choice.result(fit_to_all, temperature)
 
 
 def _candidate_betas(betas: float | Sequence[float] | None, objective: Objective) -> list[float]:
@@ -177,7 +178,7 @@ def _candidate_betas(betas: float | Sequence[float] | None, objective: Objective
 
 
 class _Choice(NamedTuple):
-    """The best candidate, and the losses of all of them."""
+    """The best candidate, and the losses of all candidates."""
 
     best: Candidate
     losses: dict[Candidate, float]
@@ -186,7 +187,7 @@ class _Choice(NamedTuple):
 
     @classmethod
     def of(cls, fits: Mapping[Candidate, Sequence[Fit]], metric: str) -> "_Choice":
-        """Return the choice by the fits of all folds.
+        """Return the choice by the losses of fits, which are the fits of all folds by candidate.
 
         Raises:
             UserError: All candidates have failed.

@@ -147,7 +147,7 @@ def moments(problem: Problem) -> Moments:
 class _ProjectedMoments(torch.autograd.Function):
     """(Kuf, Kuu, Luu^-1, y) -> A A^T, A y; `adjoints` has the derivation.
 
-    There are three products of M x M by M x N in all: A, A A^T and one in the backward pass.
+    Forward and backward pass take three products of M x M by M x N: A, A A^T, and V of dKuf.
     """
 
     @staticmethod

@@ -427,7 +427,7 @@ class GPyTorchKernel(Kernel):
         takes_keywords = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in options.values())
         self._takes_ard = takes_keywords or "ard_num_dims" in options
         try:
-            probe = self._build(PROBE, None)
+            probe = self._build(PROBE, ard_features=None)
         except Exception as error:  # a user's class can raise anything
             raise UserError(
                 f"kernel={name} can't be made with a batch_shape alone ({error}): "
@@ -444,7 +444,7 @@ class GPyTorchKernel(Kernel):
     def parameters(self, D: int, ard: bool) -> dict[str, Parameter]:
         """Return the raw parameters of the class, and the outputscale."""
         parameters = {}
-        module = self._build(1, D if ard else None)
+        module = self._build(1, ard_features=D if ard else None)
         for name, value in module.named_parameters():
             initial = value.detach()[0].double()
             parameters[name] = Parameter(initial, shape=tuple(value.shape[1:]))
@@ -461,8 +461,8 @@ class GPyTorchKernel(Kernel):
 
     def _evaluate(self, X1: Tensor, X2: Tensor, hyper: Hyper, diag: bool) -> Tensor:
         """Return the matrix of k [B, M, N], or its diagonal [B, N]."""
-        ard = X1.shape[-1] if self._has_ard(hyper) else None
-        module = self._module(len(X1), ard, X1.dtype, X1.device)
+        ard_features = X1.shape[-1] if self._has_ard(hyper) else None
+        module = self._module(len(X1), ard_features, X1.dtype, X1.device)
         values = {name: hyper[name] for name, _ in module.named_parameters()}
         return functional_call(module, values, (X1, X2, diag))
 
@@ -475,23 +475,24 @@ class GPyTorchKernel(Kernel):
 
     @lru_cache(maxsize=16)  # noqa: B019 - kernels live as long as the process
     def _module(
-        self, B: int, ard: int | None, dtype: torch.dtype, device: torch.device
+        self, B: int, ard_features: int | None, dtype: torch.dtype, device: torch.device
     ) -> "_DenseKernel":
-        """Return the kernel as a module for B cells; `ard` as in `options`."""
-        return self._build(B, ard).to(device=device, dtype=dtype)
+        """Return the kernel as a module for B cells; `ard_features` as in `options`."""
+        return self._build(B, ard_features).to(device=device, dtype=dtype)
 
-    def options(self, ard: int | None) -> dict[str, Any]:
+    def options(self, ard_features: int | None) -> dict[str, Any]:
         """Return the keyword arguments of the class besides `batch_shape`.
 
-        `ard` is the number of features with ARD, None without.
+        `ard_features` is the number of features, if each has its own lengthscale; None: they share
+        one.
         """
-        if ard is None or not self._takes_ard:
+        if ard_features is None or not self._takes_ard:
             return {}
-        return {"ard_num_dims": ard}
+        return {"ard_num_dims": ard_features}
 
-    def _build(self, B: int, ard: int | None) -> "_DenseKernel":
-        """Return a new kernel for B cells; `ard` as in `options`."""
-        kernel = self.cls(batch_shape=torch.Size([B]), **self.options(ard))
+    def _build(self, B: int, ard_features: int | None) -> "_DenseKernel":
+        """Return a new kernel for B cells; `ard_features` as in `options`."""
+        kernel = self.cls(batch_shape=torch.Size([B]), **self.options(ard_features))
         return _DenseKernel(kernel)
 
 

@@ -116,7 +116,7 @@ def shared_gram(
 def symmetric_product(
     left: Float[Tensor, "B M N"], right: Float[Tensor, "B M N"]
 ) -> Float[Tensor, "B M M"]:
-    """Return `left right^T` [B, M, M] where that is symmetric.
+    """Return `left right^T` [B, M, M], which must be symmetric.
 
     On a CPU each strip of rows is computed up to the diagonal, and copied to its mirror image,
     unless torch is to differentiate the product.
