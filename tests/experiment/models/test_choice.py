@@ -36,7 +36,7 @@ def test_nll_is_compared_before_normalisation(tmp_path):
     results = stored(tmp_path, (normalised_best, {"nll": 0.0, "y_std": 10.0}), (best, {"nll": 1.0}))
     (chosen,) = choose_models(results, [])
     assert chosen.model.cell == best.cell
-    assert "the best of 2, validation NLL 1.0000 of targets before scaling" in chosen.words
+    assert "the best of 2, validation NLL 1.0000 of targets before scaling" in chosen.description
 
 
 def test_mse_is_compared_before_normalisation_where_there_is_no_nll(tmp_path):
@@ -45,7 +45,7 @@ def test_mse_is_compared_before_normalisation_where_there_is_no_nll(tmp_path):
     results = stored(tmp_path, (normalised_best, {"mse": 0.1, "y_std": 10.0}), (best, {"mse": 2.0}))
     (chosen,) = choose_models(results, [])
     assert chosen.model.cell == best.cell
-    assert "the best of 2, validation MSE 2.0000" in chosen.words
+    assert "the best of 2, validation MSE 2.0000" in chosen.description
 
 
 def test_settings_are_compared_on_the_rows_of_the_same_seeds(tmp_path):
@@ -58,7 +58,10 @@ def test_settings_are_compared_on_the_rows_of_the_same_seeds(tmp_path):
     )
     (chosen,) = choose_models(results, [])
     assert (chosen.row.seed, chosen.row.M) == (0, 200)
-    assert "the best of 2 on the validation rows of seed 0, validation NLL 0.5000" in chosen.words
+    assert (
+        "the best of 2 on the validation rows of seed 0, validation NLL 0.5000"
+        in chosen.description
+    )
 
 
 def test_settings_are_averaged_over_the_seeds_that_have_them_all(tmp_path):

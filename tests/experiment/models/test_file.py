@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dlmexp.cli import main
 from dlmexp.common.errors import Unreadable
-from dlmexp.experiment.models.file import ABOUT, decoded, encoded, lower_triangular
+from dlmexp.experiment.models.file import HEADER_ARRAY, decoded, encoded, lower_triangular
 from dlmexp.experiment.plan.compose import compose
 from dlmexp.experiment.records.manifests import read_manifests, write_manifest
 from dlmexp.experiment.records.store import Store
@@ -44,8 +44,10 @@ def _changed(swap=(b"", b""), **arrays):
         content = {name: file[name] for name in file.files} | {
             k.replace("__", "."): v for k, v in arrays.items()
         }
-    if content[ABOUT] is not None:
-        content[ABOUT] = np.frombuffer(content[ABOUT].tobytes().replace(*swap), dtype=np.uint8)
+    if content[HEADER_ARRAY] is not None:
+        content[HEADER_ARRAY] = np.frombuffer(
+            content[HEADER_ARRAY].tobytes().replace(*swap), dtype=np.uint8
+        )
     buffer = io.BytesIO()
     np.savez(buffer, **{name: value for name, value in content.items() if value is not None})
     return buffer.getvalue()
@@ -71,8 +73,11 @@ def test_model_is_read_back_as_it_was_written(components):
 WRONG = {
     "nothing": (lambda: b"", "npz file"),
     "half": (lambda: encoded(made_up_model())[:900], "npz file"),
-    "no description": (lambda: _changed(**{ABOUT: None}), "not a model"),
-    "another description": (lambda: _changed(**{ABOUT: np.array(b"{}")}), "missing required field"),
+    "no description": (lambda: _changed(**{HEADER_ARRAY: None}), "not a model"),
+    "another description": (
+        lambda: _changed(**{HEADER_ARRAY: np.array(b"{}")}),
+        "missing required field",
+    ),
     "a newer format": (lambda: _changed((b'"format":1', b'"format":9')), "newer"),
     "an unknown field of a cell": (
         lambda: _changed((b'"kind":', b'"king":1,"kind":')),
