@@ -37,8 +37,8 @@ DLM = ("joint_log_dlm", "fixed_log_dlm")
 PARAMETERISATIONS = ("whitened", "unwhitened")
 MAX_COMMANDS = 3  # that an `Origin` lists
 DEFAULT_BETA = 0.1  # the beta at which the paper compares estimators
-# The roles of runs that change one setting, and of runs for timing. The kind of their rows is the
-# role.
+# The roles of runs that change one setting, and of runs for timing. Their rows in `Evidence.frame`
+# have the role as `kind`.
 OTHER_ROLES = ("zero-mean", "ups-lr", "timing")
 Values = Float[np.ndarray, "S R"]  # by size and seed of a dataset; NaN where missing
 Positions = Int[np.ndarray, " N"]  # positions of rows in `Evidence.frame`
@@ -79,9 +79,10 @@ class Evidence:
     Attributes:
         results: The results folder.
         candidates: The rows of all cells of the setting.
-        capped: Whether a preset ended runs after few iterations. Such runs tell nothing about
+        ends_early: Whether a preset ended runs after few iterations. Such runs tell nothing about
             convergence.
-        margins: A factor on all margins. It is 1, except to see which verdicts depend on margins.
+        margin_factor: A factor on all margins. It is 1, except to see which verdicts depend on
+            margins.
         frame: The rows that lines are made of. The column `kind` is `nll` or `mse` for fits that
             were selected by this metric, `curve` for learning curves, `gradient` for gradient
             draws, or one of `OTHER_ROLES`.
@@ -96,13 +97,13 @@ class Evidence:
         results: ResultsFolder,
         table: pd.DataFrame,
         candidates: pd.DataFrame,
-        capped: bool = False,
-        margins: float = 1.0,
+        ends_early: bool = False,
+        margin_factor: float = 1.0,
     ):
         self.results = results
         self.candidates = candidates
-        self.capped = capped
-        self.margins = margins
+        self.ends_early = ends_early
+        self.margin_factor = margin_factor
         self.frame = _rows_by_kind(table, candidates)
         samples = self.frame["samples"].fillna(NO_SAMPLES)
         lines = self.frame[LINE_COLUMNS].assign(samples=samples)
@@ -369,12 +370,12 @@ class Evidence:
         return part
 
     def _margin_by_size(self, dataset: str, q: str | None, within: str | float) -> Margin:
-        """Return the margin by size, from a metric or a number, times the factor on margins."""
+        """Return the margin by size, from a metric or a number, times `margin_factor`."""
         if isinstance(within, str):
             margin = self.margin(dataset, within, q or PARAMETERISATIONS[0])
         else:
             margin = np.full(len(self.sizes[dataset]), within)
-        return self.margins * margin
+        return self.margin_factor * margin
 
     def _overlap(self, dataset: str) -> float:
         """Return the number of test rows of a dataset's split, divided by that of other rows."""
@@ -385,7 +386,7 @@ class Evidence:
 
 
 def _rows_by_kind(table: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that lines are made of, with their `kind` (`Evidence.frame`)."""
+    """Return the rows that lines are made of, with the column `kind` (see `Evidence.frame`)."""
     frames = []
     fits = table[table["role"] == "fit"]
     for metric in ("nll", "mse"):

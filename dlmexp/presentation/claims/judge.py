@@ -265,8 +265,8 @@ def judge(
             results,
             table=rows_of(table, column),
             candidates=rows_of(candidates, column),
-            capped=column.preset,
-            margins=margins,
+            ends_early=column.preset,
+            margin_factor=margins,
         )
         verdicts += verdicts_on(claims(), evidence, column)
     if numbers:

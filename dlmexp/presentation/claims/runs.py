@@ -149,7 +149,7 @@ def converged_share(evidence: Evidence) -> Iterator[Part]:
         reason = f"{converged} of {len(rows)} runs converged"
         if failed:
             reason += f", {failed} failed"
-        if evidence.capped:
+        if evidence.ends_early:
             test = ClaimTest(reason="the preset ends runs early")
         else:
             test = ClaimTest(outcome=_outcome_of_share(converged / len(rows)))

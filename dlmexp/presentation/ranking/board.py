@@ -231,17 +231,17 @@ def main_boards(results: ResultsFolder, protocol: str | None = None) -> dict[Sub
         UserError: There is nothing to rank.
     """
     scores = _scores(results, protocol)
-    main_boards: dict[Subject, list[Board]] = {}
+    boards_by_subject: dict[Subject, list[Board]] = {}
     for metric in RANKED_METRICS:
         with_main_board: set[Subject] = set()
         for board in _boards_of_scores(scores, metric, REFERENCE):
             # The first board of a subject is its main board; the second one has more methods.
             if board.subject not in with_main_board:
                 with_main_board.add(board.subject)
-                main_boards.setdefault(board.subject, []).append(board)
-    if not main_boards:
+                boards_by_subject.setdefault(board.subject, []).append(board)
+    if not boards_by_subject:
         raise UserError(TOO_FEW_METHODS)
-    return main_boards
+    return boards_by_subject
 
 
 def _scores(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
@@ -262,12 +262,12 @@ def _boards_of_scores(scores: pd.DataFrame, metric: RankedMetric, reference: str
     usable = scores[np.isfinite(scores[metric.name].astype(float))]
     # Methods other than Gaussian processes have no kernel. They are on the boards of every kernel.
     without_kernel = usable[usable["kernel"].isna()]
-    boards: list[Board] = []
+    boards_of_metric: list[Board] = []
     for subject, rows in _by_subject(usable[usable["kernel"].notna()]):
         on_same_data = without_kernel["dataset"].isin(rows["dataset"])
         rows_of_subject = pd.concat([rows, without_kernel[on_same_data]])
-        boards += _boards_of_subject(rows_of_subject, metric, subject, reference)
-    return boards
+        boards_of_metric += _boards_of_subject(rows_of_subject, metric, subject, reference)
+    return boards_of_metric
 
 
 def _by_subject(with_kernel: pd.DataFrame) -> list[tuple[Subject, pd.DataFrame]]:
@@ -290,20 +290,22 @@ def _boards_of_subject(
     data_set_count = len(frozenset().union(*data_sets.values()))
     main_block = largest_block(data_sets)
     wide_block, left_out = _block_of_most_methods(data_sets)
-    boards: list[Board] = []
+    boards_of_subject: list[Board] = []
     has_main_board = len(main_block) > 1  # a single method has no rank
     if has_main_board:
         board = _board(rows, metric, subject, main_block, reference, data_set_count)
         board.notes.extend(_notes_on_missing(data_sets, main_block, wide_block))
-        boards.append(board)
+        boards_of_subject.append(board)
     has_second_board = len(wide_block) > len(main_block)
     if has_second_board:
-        boards.append(_board(rows, metric, subject, wide_block, reference, data_set_count))
-    if boards and left_out:
+        board = _board(rows, metric, subject, wide_block, reference, data_set_count)
+        boards_of_subject.append(board)
+    if boards_of_subject and left_out:
         labels = _labels(data_sets)
         names = ", ".join(sorted(labels[identity] for identity in left_out))
-        boards[0].notes.append(f"left out, as they share no data set with the others: {names}")
-    return boards
+        note = f"left out, as they share no data set with the others: {names}"
+        boards_of_subject[0].notes.append(note)
+    return boards_of_subject
 
 
 def _identities(rows: pd.DataFrame) -> pd.Series:

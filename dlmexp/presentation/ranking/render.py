@@ -46,20 +46,20 @@ def board_table(board: Board) -> Table:
 
 def _columns(board: Board) -> dict[str, dict[str, Any]]:
     """Return the headers of the table of a board, each with the options of its column."""
-    number: dict[str, Any] = {"justify": "right", "no_wrap": True}
-    columns: dict[str, dict[str, Any]] = {"rank": number, "method": {"no_wrap": True}}
+    right_aligned: dict[str, Any] = {"justify": "right", "no_wrap": True}
+    columns: dict[str, dict[str, Any]] = {"rank": right_aligned, "method": {"no_wrap": True}}
     columns |= {SETTING_HEADERS[name]: {} for name in _differing_settings(board)}
     if any(_distinctive_changes(board)):
         columns["setting"] = {"min_width": MIN_SETTING_WIDTH}
-    columns |= {"mean\nrank": number, "95 %\ninterval": {"no_wrap": True}}
-    columns[f"mean\n{board.metric.label}"] = number
+    columns |= {"mean\nrank": right_aligned, "95 %\ninterval": {"no_wrap": True}}
+    columns[f"mean\n{board.metric.label}"] = right_aligned
     if board.reference is not None:
-        columns |= {"won/tied\n/lost": number, "median\ngain": number}
+        columns |= {"won/tied\n/lost": right_aligned, "median\ngain": right_aligned}
     if not _is_of_time(board):
-        columns["seconds"] = number
+        columns["seconds"] = right_aligned
     if _unconverged(board):
-        columns["at\nlimit"] = number
-    columns["data\nsets"] = number
+        columns["at\nlimit"] = right_aligned
+    columns["data\nsets"] = right_aligned
     return columns
 
 

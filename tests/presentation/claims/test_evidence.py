@@ -199,7 +199,7 @@ def test_a_number_can_be_the_margin():
 def test_all_margins_have_a_common_factor(factor):
     rows = lines("pol", elbo=0.5, joint_log_dlm=0.4)
     table = evidence(rows)
-    table.margins = factor
+    table.margin_factor = factor
     pair = (table.fit("pol", "joint_log_dlm", "nll"), table.fit("pol", "elbo", "nll"))
     by_metric = table.compare("says", "pol", "whitened", [pair], BETTER, "nll").tests[0]
     by_number = table.compare("says", "pol", "whitened", [pair], BETTER, 0.1).tests[0]

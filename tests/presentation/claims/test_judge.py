@@ -8,7 +8,7 @@ import pytest
 from dlmexp.common import catalogue
 from dlmexp.experiment.plan.cell import Changes
 from dlmexp.presentation.claims.claim import CLAIMS, ClaimTest, Part
-from dlmexp.presentation.claims.judge import computes, datasets_of, judge
+from dlmexp.presentation.claims.judge import datasets_of, is_about_same_task, judge
 from dlmexp.presentation.claims.rules import Outcome
 from tests.support.tidy import Made, fits
 from tests.support.verdicts import (
@@ -243,10 +243,10 @@ def test_missing_commands_have_protocol_and_changes():
 
 
 def test_an_experiment_is_about_the_task_of_its_datasets():
-    assert computes("reg-log", "song")
-    assert not computes("reg-log", "banana")
-    assert not computes("count-mre", "banana")
-    assert computes("nosuch", "banana")
+    assert is_about_same_task("reg-log", "song")
+    assert not is_about_same_task("reg-log", "banana")
+    assert not is_about_same_task("count-mre", "banana")
+    assert is_about_same_task("nosuch", "banana")
 
 
 def test_datasets_of_an_experiment_may_come_from_another(monkeypatch):
@@ -263,5 +263,5 @@ def test_the_name_of_an_experiment_says_nothing_about_its_task(monkeypatch):
         "dlmexp.presentation.claims.judge.entries",
         lambda group: experiments if group == "experiment" else datasets,
     )
-    assert computes("reg-mine", "thyroid")
-    assert not computes("reg-mine", "pol")
+    assert is_about_same_task("reg-mine", "thyroid")
+    assert not is_about_same_task("reg-mine", "pol")
