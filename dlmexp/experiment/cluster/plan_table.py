@@ -16,7 +16,7 @@ from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.clock import Clock, TimeInterval
 from dlmexp.experiment.running.process import select_target
 from dlmexp.experiment.running.summary import print_changed
-from dlmexp.experiment.running.sweep import Plan, plan_sweep, prepare_sweep, prepared_splits
+from dlmexp.experiment.running.sweep import Plan, make_split_preparer, plan_sweep, prepare_sweep
 
 # Options of sbatch by the name of the setting of the launcher; {} is the value.
 SBATCH_OPTIONS = {
@@ -114,7 +114,7 @@ def _plan(block: Block, store: Store) -> Plan:
 
 def _cells_to_run(plan: Plan) -> int:
     """Return the number of cells that a plan trains."""
-    return cell_count(plan.batches) + cell_count(plan.later)
+    return cell_count(plan.batches) + cell_count(plan.refits)
 
 
 def _table(blocks: Sequence[Block], plans: Sequence[Plan], request: Request | None) -> Table:
@@ -184,7 +184,7 @@ def _longest_time(
     timed_clock, block = max(clocks, key=lambda pair: pair[0].cells)
     cfg = block.sweep.cfg
     target = select_target(cfg.device, cfg.dtype)
-    prepare_split = prepared_splits(prepare_sweep(cfg))  # the sweep of a block has no data
+    prepare_split = make_split_preparer(prepare_sweep(cfg))  # the sweep of a block has no data
     timed_clock.time_steps(prepare_split, target, threads)
     intervals: list[TimeInterval] = []
     for clock, _ in clocks:
@@ -203,7 +203,7 @@ def _clocks_of_long_jobs(
     for block, plan in zip(blocks, plans, strict=True):
         cfg = block.sweep.cfg
         target = select_target(cfg.device, cfg.dtype)
-        clock = Clock(plan.batches, target.device.type, plan.later)
+        clock = Clock(plan.batches, target.device.type, plan.refits)
         if not clock.is_short():
             clocks.append((clock, block))
     return clocks

@@ -93,10 +93,11 @@ def step_seconds(
     # Imported here as it takes a while to load, and short runs do not need it.
     from torch.utils.benchmark import Timer
 
-    config = settings(cells[0], target)
-    config = replace(config, iterations=max(config.iterations, TRIAL_STEPS))
+    trial_settings = settings(cells[0], target)
+    iterations = max(trial_settings.iterations, TRIAL_STEPS)
+    trial_settings = replace(trial_settings, iterations=iterations)
     batch = program(cells, prepare_split, None, target)
-    state = State.fresh(batch.initial(), config)
+    state = State.fresh(batch.initial(), trial_settings)
 
     def mean_seconds(call: Callable[[], object]) -> float:
         call()  # not measured: the first call is slower
@@ -113,9 +114,9 @@ def step_seconds(
         posterior = batch.posterior(state.values, state.jitter)
         return evaluate(batch, posterior, calibration=False, parts=("test",))
 
-    total = mean_seconds(make_stepper(batch, state, config))
-    if config.evaluate_every:
-        total += mean_seconds(evaluate_test_rows) / config.evaluate_every
+    total = mean_seconds(make_stepper(batch, state, trial_settings))
+    if trial_settings.evaluate_every:
+        total += mean_seconds(evaluate_test_rows) / trial_settings.evaluate_every
     return total
 
 
@@ -186,15 +187,18 @@ class KindCount:
         batches_in_training = math.ceil(len(in_training) / self.shape.cells)
         furthest = max(in_training, default=0)
         return StepCounts(
-            of_waiting=Steps(longest * waiting / self.shape.cells, mean * waiting),
+            of_waiting=Steps(
+                of_batches=longest * waiting / self.shape.cells,
+                of_cells=mean * waiting,
+            ),
             of_training=Steps(
-                batches_in_training * self._remaining_steps(longest, furthest),
-                sum(self._remaining_steps(mean, reached) for reached in in_training),
+                of_batches=batches_in_training * self._remaining_steps(longest, furthest),
+                of_cells=sum(self._remaining_steps(mean, reached) for reached in in_training),
             ),
             made=Steps(
-                batches_in_training * furthest
+                of_batches=batches_in_training * furthest
                 + longest * self.trained_elsewhere / self.shape.cells,
-                sum(in_training) + mean * self.trained_elsewhere,
+                of_cells=sum(in_training) + mean * self.trained_elsewhere,
             ),
         )
 
@@ -231,7 +235,7 @@ class KindCount:
         )
 
     @property
-    def measured(self) -> Measurement:
+    def measurement(self) -> Measurement:
         """The time of the steps of finished cells."""
         steps_of_batches = self.iterations / self.shape.cells
         if self.waiting == 0:
@@ -245,48 +249,51 @@ class KindCount:
 class Clock:
     """Estimates the time that batches take, from the events that `Progress` notes."""
 
-    def __init__(self, batches: Sequence[Batch], device: str = "cpu", later: Sequence[Batch] = ()):
+    def __init__(
+        self, batches: Sequence[Batch], device: str = "cpu", placeholders: Sequence[Batch] = ()
+    ):
         """Count the planned cells.
 
         Args:
             batches: The batches to train.
             device: "cpu" or "cuda".
-            later: Placeholders for batches that are known only when `batches` have been trained
-                (`Plan.later`).
+            placeholders: Batches in place of others, which are known only when `batches` have been
+                trained (`Plan.refits`).
         """
         self.batches = 0
         self.cells = 0
         self.device = device
         self.kinds: dict[Hashable, KindCount] = {}
-        self.later = later
+        self.placeholders = placeholders
         self._add(batches)
-        self._add(later)
+        self._add(placeholders)
         self.trials: list[Measurement] = []
 
     def _add(self, batches: Sequence[Batch]) -> None:
+        # The first batch of a kind is its largest, which determines the shape.
         for batch in sorted(batches, key=len, reverse=True):
-            group = batch[0].shared_values
-            if group not in self.kinds:
-                self.kinds[group] = KindCount(BatchShape.of(batch), batch)
-            self.kinds[group].waiting += len(batch)
+            name = batch[0].shared_values
+            if name not in self.kinds:
+                self.kinds[name] = KindCount(BatchShape.of(batch), largest=batch)
+            self.kinds[name].waiting += len(batch)
             self.cells += len(batch)
         self.batches += len(batches)
 
-    def replace_later(self, batches: Sequence[Batch]) -> None:
-        """Count these batches in place of their placeholders."""
-        for batch in self.later:
+    def replace_placeholders(self, batches: Sequence[Batch]) -> None:
+        """Count these batches in place of the placeholders."""
+        for batch in self.placeholders:
             self.kinds[batch[0].shared_values].waiting -= len(batch)
             self.cells -= len(batch)
-        self.batches -= len(self.later)
-        self.later = ()
+        self.batches -= len(self.placeholders)
+        self.placeholders = ()
         self._add(batches)
 
     def is_short(self) -> bool:
         """Return whether the run takes so little time that timing steps is not worth it."""
         work = 0.0
         for kind in self.kinds.values():
-            step = SHORT_RUN_LATENCY / kind.shape.cells + kind.shape.work
-            work += kind.waiting * kind.shape.limit * step
+            work_of_step = SHORT_RUN_LATENCY / kind.shape.cells + kind.shape.work
+            work += kind.waiting * kind.shape.limit * work_of_step
         return work < SHORT_RUN_WORK[self.device]
 
     def time_steps(self, prepare_split: PrepareSplit, target: Target, threads: int) -> None:
@@ -315,7 +322,8 @@ class Clock:
                 if not is_error_of_plugin(error, batch[0]):
                     raise
                 continue  # training will raise and record the same error
-            self.trials.append(Measurement(kind.shape, Steps(1, len(batch)), seconds, alone=True))
+            step = Steps(of_batches=1, of_cells=len(batch))
+            self.trials.append(Measurement(kind.shape, step, seconds, alone=True))
             # The next trial may take as long as all trials so far.
             if perf_counter() - began > ALL_TRIALS_SECONDS / 2:
                 break
@@ -335,7 +343,8 @@ class Clock:
         """Return how long a step of a trial is expected to take, by the trials so far."""
         # On a CPU a trial has a cell per thread, and takes as long as one cell.
         cells = 1 if self.device == "cpu" else kind.shape.cells
-        return fit_step_cost(self.trials, self.device).seconds(kind.shape, Steps(1, cells))
+        step = Steps(of_batches=1, of_cells=cells)
+        return fit_step_cost(self.trials, self.device).seconds(kind.shape, step)
 
     def expected_interval(self, workers: int) -> TimeInterval | None:
         """Return how long the run is expected to take; None without trials.
@@ -364,15 +373,16 @@ class Clock:
 
         Without either, only the ratios of its seconds have a meaning.
         """
-        finished = [
-            kind.measured
+        measurements = [
+            kind.measurement
             for kind in self.kinds.values()
             if kind.seconds > 0 and kind.iterations > 0
         ]
-        if finished:
-            return fit_step_cost(finished, self.device)
+        if measurements:
+            return fit_step_cost(measurements, self.device)
         if not self.trials:
-            return StepCost(10 ** USUAL_LATENCY_EXPONENTS[self.device], 1.0, self.device)
+            latency = 10 ** USUAL_LATENCY_EXPONENTS[self.device]
+            return StepCost(latency, seconds_per_work=1.0, device=self.device)
         return fit_step_cost(self.trials, self.device)
 
     def seconds_left(self, elapsed: float) -> float | None:

@@ -48,7 +48,7 @@ class BatchShape:
     """What the time of batches of one kind depends on.
 
     Attributes:
-        kind: The name of the kind (`Cell.group`).
+        kind: The name of the kind (`Cell.shared_values`).
         family: The name of the kinds that this one is compared with, as they do similar operations:
             variant, form, objective and estimator.
         task: The task of its data.
@@ -194,14 +194,14 @@ def fit_step_cost(measurements: Sequence[Measurement], device: str) -> StepCost:
     latency = 10 ** USUAL_LATENCY_EXPONENTS[device]
     for exponent in LATENCY_EXPONENTS:
         residuals = _residuals(measurements, 10**exponent, device)
-        scale = _mean(residuals, weights)
+        scale = _mean(residuals, weights)  # the logarithm of 1 / rate that fits best
         spread = _mean([(residual - scale) ** 2 for residual in residuals], weights)
         loss = spread + LATENCY_PRIOR * (exponent - USUAL_LATENCY_EXPONENTS[device]) ** 2
         if loss < best_loss:
             best_loss = loss
             latency = 10**exponent
     residuals = _residuals(measurements, latency, device)
-    scale = _mean(residuals, weights)  # the logarithm of 1 / rate
+    scale = _mean(residuals, weights)
     residuals = [residual - scale for residual in residuals]
     families = [measurement.shape.family for measurement in measurements]
     family_factors = _factors(families, residuals, weights)
@@ -220,7 +220,7 @@ def fit_step_cost(measurements: Sequence[Measurement], device: str) -> StepCost:
 
 def _residuals(measurements: Sequence[Measurement], latency: float, device: str) -> list[float]:
     """Return log(seconds / work) of each measurement."""
-    residuals = []
+    residuals: list[float] = []
     for measurement in measurements:
         shape = measurement.shape
         concurrent_batches = 1.0 if measurement.alone else _concurrent_batches(shape, device)

@@ -269,8 +269,8 @@ class Engine:
         cells = job.batch if is_resumed else job.pending
         if len(self.training) == 1 and len(cells) == 1:
             raise UserError(
-                f"{job.pending[0].describe()} does not fit into memory, not even alone: free some, "
-                "or leave it out with sizes= or dataset=; what is finished is safe"
+                f"{job.pending[0].describe()} does not fit into memory, not even alone: free "
+                "some memory, or leave it out with sizes= or dataset=; what is finished is safe"
             ) from None
         torch.cuda.empty_cache()
         if len(self.training) > 1:

@@ -9,7 +9,7 @@ from dlmexp.experiment.running.clock import step_seconds
 from dlmexp.experiment.running.plugin_errors import is_error_of_plugin
 from dlmexp.experiment.running.process import Target
 from dlmexp.experiment.running.programs import batch_data, loss, model
-from dlmexp.experiment.running.sweep import Sweep, prepared_splits
+from dlmexp.experiment.running.sweep import Sweep, make_split_preparer
 
 
 def try_plugins(sweep: Sweep, target: Target) -> None:
@@ -38,7 +38,7 @@ def try_plugins(sweep: Sweep, target: Target) -> None:
 
 def _try_objective(cell: Cell, sweep: Sweep, target: Target) -> None:
     """Make a step of a cell, and compare the closed form of its objective, if any, with it."""
-    prepare_split = prepared_splits(sweep)
+    prepare_split = make_split_preparer(sweep)
     # Called for the errors that a step raises. Its duration does not matter.
     step_seconds((cell,), prepare_split, target, seconds=0.0)
     if cell.form == "collapsed":

@@ -166,7 +166,7 @@ class Progress:
             batches: The batches of these fits.
         """
         batches_before = self.clock.batches
-        self.clock.replace_later(batches)
+        self.clock.replace_placeholders(batches)
         self.total = self.clock.cells
         # Not `self.clock.batches`: the clock does not count the batches that were added when memory
         # ran out.

@@ -28,7 +28,7 @@ from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.checkpoints import checkpoint_path
 from dlmexp.experiment.running.process import Stop
 from dlmexp.experiment.running.programs import Hyperparameters, trained_model
-from dlmexp.experiment.running.sweep import Sweep, prepared_splits
+from dlmexp.experiment.running.sweep import Sweep, make_split_preparer
 
 # Estimated errors of the NLL, in nats per row, above which a result has a warning or counts as
 # failed.
@@ -59,11 +59,11 @@ class Writer(AbstractContextManager):
         self._last = Future[None]()  # of the last job
         self._last.set_result(None)
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown()
-        if kind is None or issubclass(kind, Stop):
-            self._last.result()
+        if exception_type is None or issubclass(exception_type, Stop):
+            self._last.result()  # raises the error of a failed job
 
     def do(self, job: Callable[[], object], wait: bool = False) -> None:
         """Run a job after all earlier ones; with `wait`, return when it has ended."""
@@ -119,13 +119,13 @@ class Recorder:
     def __post_init__(self) -> None:
         datasets = self.sweep.datasets.values()
         self.writer = Writer(in_thread=self.device != "cpu")
-        self.prepare_cached = prepared_splits(self.sweep)
+        self.prepare_cached = make_split_preparer(self.sweep)
         self.written: dict[str, bool] = {}
         self.bases: dict[str, Hyperparameters] = {}
         self._provenance = provenance_here(self.device)
         self._schemas = {data.name: data.schema for _, data in datasets}
         self._user_tables = {data.name for spec, data in datasets if spec.loader == "table"}
-        self._splits: dict[tuple, SplitFacts] = {}
+        self._split_facts: dict[tuple, SplitFacts] = {}
 
     def keys(self) -> tuple[set[str], set[str]]:
         """Return the keys of done and of failed cells.
@@ -151,11 +151,15 @@ class Recorder:
         prepare again.
         """
         split = self.prepare_cached(cell)
-        name = _split_name(cell)
-        if name not in self._splits:
+        identity = _split_identity(cell)
+        if identity not in self._split_facts:
             targets = {"validation": split.y_val, "test": split.y_test}
-            trivial = trivial_metrics(cell.task, split.y_train, targets)
-            self._splits[name] = SplitFacts(split.features, split.y_mean, split.y_std, trivial)
+            self._split_facts[identity] = SplitFacts(
+                features=split.features,
+                y_mean=split.y_mean,
+                y_std=split.y_std,
+                trivial=trivial_metrics(cell.task, split.y_train, targets),
+            )
         return split
 
     def base_hyperparameters(self, cell: Cell) -> Hyperparameters | None:
@@ -166,60 +170,60 @@ class Recorder:
         assert cell.base is not None
         return self.bases.get(cell.base) or self.store.base_hyperparameters(cell.dataset, cell.base)
 
-    def write_fit(self, cell: Cell, finished: FinishedFit) -> None:
+    def write_fit(self, cell: Cell, fit: FinishedFit) -> None:
         """Write the record of a fit.
 
         The fit counts as failed if its training failed, if a loss is not finite, or if its NLL is
         not accurate.
         """
-        reason = finished.stopped if finished.failed else _why_unsound(cell, finished)
+        reason = fit.stopped if fit.failed else _why_unsound(cell, fit)
         if reason:
-            self.write_failure(cell, reason, finished.iterations)
+            self.write_failure(cell, reason, fit.iterations)
             return
         if gives_hyperparameters(cell):
-            self.bases[cell.key] = finished.hyperparameters
-        result = self._result(cell, finished)
+            self.bases[cell.key] = fit.hyperparameters
+        result = self._result(cell, fit)
         if cell.key in self.sweep.folds_of:
             result = with_pooled_validation(result, self.fold_results(cell))
-        self.write_record(cell, result, _arrays(cell, finished), finished.posterior)
+        self.write_record(cell, result, _arrays(cell, fit), fit.posterior)
 
-    def _result(self, cell: Cell, finished: FinishedFit) -> Result:
-        split = self._splits[_split_name(cell)]
-        scores_of_table = self._scores_of_own_table(cell, finished.posterior)
-        has_objective = len(finished.objective) > 0
-        lengthscales = self._lengthscales_by_column(cell, finished)
+    def _result(self, cell: Cell, fit: FinishedFit) -> Result:
+        facts = self._split_facts[_split_identity(cell)]
+        scores_of_table = self._scores_of_own_table(cell, fit.posterior)
+        has_objective = len(fit.objective) > 0
+        lengthscales = self._lengthscales_by_column(cell, fit)
         return Result(
-            validation=finished.metrics.get("validation", {}),
-            test=scores_of_table | finished.metrics.get("test", {}),
-            trivial=split.trivial,
-            iterations=finished.iterations,
+            validation=fit.metrics.get("validation", {}),
+            test=scores_of_table | fit.metrics.get("test", {}),
+            trivial=facts.trivial,
+            iterations=fit.iterations,
             # Without a stopping rule, a fit always ends at its limit: it has not converged either.
-            converged=finished.stopped != "limit",
-            stopped=_why_stopped(cell, finished),
-            seconds=float(finished.seconds),
-            alone=finished.alone and self.alone,
-            acceptance=finished.acceptance,
-            objective_value=float(finished.objective[-1]) if has_objective else None,
-            jitter=float(finished.posterior.jitter[0]),
-            y_mean=split.y_mean,
-            y_std=split.y_std,
-            hyperparameters=_mean_hyperparameters(finished) | lengthscales,
-            note=_note(cell, finished),
-            evidence_gap=finished.evidence_gap,
-            best_start=_best_start(finished),
-            restart_gain=_restart_gain(finished),
-            profile=_profile_of_fold(cell, finished),
-            recalibration_factor=self._recalibration_factor(cell, finished),
+            converged=fit.stopped != "limit",
+            stopped=_why_stopped(cell, fit),
+            seconds=float(fit.seconds),
+            alone=fit.alone and self.alone,
+            acceptance=fit.acceptance,
+            objective_value=float(fit.objective[-1]) if has_objective else None,
+            jitter=float(fit.posterior.jitter[0]),
+            y_mean=facts.y_mean,
+            y_std=facts.y_std,
+            hyperparameters=_mean_hyperparameters(fit) | lengthscales,
+            note=_note(cell, fit),
+            evidence_gap=fit.evidence_gap,
+            best_start=_best_start(fit),
+            restart_gain=_restart_gain(fit),
+            profile=_profile_of_fold(cell, fit),
+            recalibration_factor=self._recalibration_factor(cell, fit),
         )
 
-    def _recalibration_factor(self, cell: Cell, finished: FinishedFit) -> float | None:
+    def _recalibration_factor(self, cell: Cell, fit: FinishedFit) -> float | None:
         """Return the factor that recalibrates a fit to all rows, by cross-validation.
 
         The factor minimises the NLL of rows that were left out, one by one or in folds, plus a
         penalty (`penalised_factor`). None without cross-validation.
         """
-        if cell.cv == LOO and finished.profile is not None:
-            return penalised_factor(finished.profile)
+        if cell.cv == LOO and fit.profile is not None:
+            return penalised_factor(fit.profile)
         return self.recalibration_factor_of_folds(cell)
 
     def fold_results(self, cell: Cell) -> list[Result]:
@@ -246,16 +250,16 @@ class Recorder:
             return None
         return penalised_factor(np.sum(profiles, axis=0))
 
-    def _lengthscales_by_column(self, cell: Cell, finished: FinishedFit) -> dict[str, float]:
+    def _lengthscales_by_column(self, cell: Cell, fit: FinishedFit) -> dict[str, float]:
         """Return the lengthscale of each column of a user's table, by `lengthscale[COLUMN]`.
 
         Empty for other datasets.
         """
         if cell.dataset not in self._user_tables:
             return {}
-        features = self._splits[_split_name(cell)].features
+        features = self._split_facts[_split_identity(cell)].features
         by_column = column_lengthscales(
-            self._schemas[cell.dataset], features.constant, finished.hyperparameters
+            self._schemas[cell.dataset], features.constant, fit.hyperparameters
         )
         lengthscales: dict[str, float] = {}
         for name, value in by_column.items():
@@ -311,10 +315,10 @@ class Recorder:
 
         def write_files() -> None:
             model = None
-            is_kept = self.sweep.cfg.keep != "none" and cell.fold is None
-            if is_kept and posterior is not None:
-                split = self._splits[_split_name(cell)]
-                model = encoded(trained_model(cell, self._schemas[cell.dataset], split, posterior))
+            keeps_model = self.sweep.cfg.keep != "none" and cell.fold is None
+            if keeps_model and posterior is not None:
+                facts = self._split_facts[_split_identity(cell)]
+                model = encoded(trained_model(cell, self._schemas[cell.dataset], facts, posterior))
             self.store.write(record, arrays, model)
 
         self.writer.do(write_files)
@@ -331,43 +335,43 @@ class Recorder:
         self.writer.do(partial(path.unlink, missing_ok=True))
 
 
-def _why_stopped(cell: Cell, finished: FinishedFit) -> str:
+def _why_stopped(cell: Cell, fit: FinishedFit) -> str:
     """Return why training stopped: the word of the core, or `iterations`, or `epochs`.
 
     For a fit without a stopping rule the limit is what the user requested, and the word for it is
     the unit in which it was set.
     """
     has_rule = cell.window is not None or cell.optimizer == "lbfgs"
-    if finished.stopped != "limit" or has_rule:
-        return finished.stopped
+    if fit.stopped != "limit" or has_rule:
+        return fit.stopped
     return "epochs" if cell.epochs else "iterations"
 
 
-def _mean_hyperparameters(finished: FinishedFit) -> dict[str, float]:
+def _mean_hyperparameters(fit: FinishedFit) -> dict[str, float]:
     """Return the mean of each hyperparameter over its entries, without inducing inputs."""
-    means = {name: float(np.mean(values)) for name, values in finished.hyperparameters.items()}
+    means = {name: float(np.mean(values)) for name, values in fit.hyperparameters.items()}
     means.pop("Z", None)
     return means
 
 
-def _profile_of_fold(cell: Cell, finished: FinishedFit) -> list[float]:
+def _profile_of_fold(cell: Cell, fit: FinishedFit) -> list[float]:
     """Return the NLL of a fold at each of a grid of recalibrating factors; empty for other fits."""
-    if cell.fold is None or finished.profile is None:
+    if cell.fold is None or fit.profile is None:
         return []
-    return finished.profile.tolist()
+    return fit.profile.tolist()
 
 
-def _best_start(finished: FinishedFit) -> int | None:
+def _best_start(fit: FinishedFit) -> int | None:
     """Return the number of the start that ended lowest; None if there was a single start."""
-    return int(np.argmin(finished.ends)) if len(finished.ends) > 1 else None
+    return int(np.argmin(fit.ends)) if len(fit.ends) > 1 else None
 
 
-def _restart_gain(finished: FinishedFit) -> float | None:
+def _restart_gain(fit: FinishedFit) -> float | None:
     """Return how far the objective at the end of the best start is below that of the first start.
 
     None if there was a single start.
     """
-    ends = finished.ends
+    ends = fit.ends
     return float(ends[0] - ends.min()) if len(ends) > 1 else None
 
 
@@ -396,34 +400,34 @@ def gives_hyperparameters(cell: Cell) -> bool:
     return OBJECTIVES[cell.objective].gives_hyperparameters
 
 
-def _split_name(cell: Cell) -> tuple:
+def _split_identity(cell: Cell) -> tuple:
     """Return the values of a cell that tell splits apart."""
     return cell.dataset, cell.split, cell.task, cell.n, cell.cv, cell.repetition
 
 
-def _arrays(cell: Cell, finished: FinishedFit) -> Arrays:
+def _arrays(cell: Cell, fit: FinishedFit) -> Arrays:
     """Return the arrays that are stored with the record of a fit."""
-    arrays = dict(finished.reliability)
-    if len(finished.objective):
-        arrays["objective"] = finished.objective.astype(np.float32)
-    if finished.acceptance is not None:
+    arrays = dict(fit.reliability)
+    if len(fit.objective):
+        arrays["objective"] = fit.objective.astype(np.float32)
+    if fit.acceptance is not None:
         # One rate for each block of 100 iterations, by which claim 16 is judged.
-        arrays["acceptance"] = finished.block_acceptance.astype(np.float32)
+        arrays["acceptance"] = fit.block_acceptance.astype(np.float32)
     if cell.evaluate != "end":
-        arrays |= curve_arrays(finished.curve)
+        arrays |= curve_arrays(fit.curve)
         arrays["epochs"] = arrays["evaluated_at"] / cell.iterations_per_epoch
     if gives_hyperparameters(cell):
-        arrays |= finished.hyperparameters
+        arrays |= fit.hyperparameters
     return arrays
 
 
-def _note(cell: Cell, finished: FinishedFit) -> str | None:
+def _note(cell: Cell, fit: FinishedFit) -> str | None:
     """Return the note of the objective and a warning about the NLL; None if there is neither."""
     notes: list[str] = []
     objective_note = OBJECTIVES[cell.objective].note(cell.variant, cell.beta, cell.task)
     if objective_note:
         notes.append(objective_note)
-    error = finished.nll_error
+    error = fit.nll_error
     if error is not None and error > WARN_ABOVE_NLL_ERROR:
         notes.append(WARNING + _nll_warning(cell, error))
     return "; ".join(notes) or None
@@ -437,20 +441,20 @@ def _nll_warning(cell: Cell, error: float) -> str:
     )
 
 
-def _why_unsound(cell: Cell, finished: FinishedFit) -> str:
+def _why_unsound(cell: Cell, fit: FinishedFit) -> str:
     """Return why a result counts as failed; '' if it is sound."""
-    error = finished.nll_error
+    error = fit.nll_error
     # NaN counts as a failure too, so this is not `error > FAIL_ABOVE_NLL_ERROR`.
     if error is not None and not error <= FAIL_ABOVE_NLL_ERROR:
         return _nll_warning(cell, error)
-    return _what_is_not_finite(finished)
+    return _what_is_not_finite(fit)
 
 
-def _what_is_not_finite(finished: FinishedFit) -> str:
+def _what_is_not_finite(fit: FinishedFit) -> str:
     """Return a message that names a NaN or infinite number; '' if all are finite."""
-    if len(finished.objective) and not np.isfinite(finished.objective[-1]):
+    if len(fit.objective) and not np.isfinite(fit.objective[-1]):
         return "the objective is not finite"
-    for part, metrics in finished.metrics.items():
+    for part, metrics in fit.metrics.items():
         for name, value in metrics.items():
             if name in LOSSES and not np.isfinite(value):
                 return f"the {part} {name} is not finite"

@@ -45,10 +45,10 @@ from dlmexp.experiment.running.summary import (
 from dlmexp.experiment.running.sweep import (
     Sweep,
     changed_cells,
+    make_split_preparer,
     plan_refits,
     plan_sweep,
     prepare_sweep,
-    prepared_splits,
     set_aside,
 )
 from dlmexp.experiment.running.table_baselines import table_baselines
@@ -239,7 +239,7 @@ class PlannedRun:
         self.plan = plan_sweep(sweep, self.store, target)
         self.queue = training_queue(self.store, self.plan.batches)
         self.batches = [queued.pending for queued in self.queue]
-        self.clock = Clock(self.batches, device, self.plan.later)
+        self.clock = Clock(self.batches, device, self.plan.refits)
         self.is_short = self.clock.is_short()
         self.workers = self.cfg.workers or 1
         if self.cfg.workers is None and choose_workers and not self.is_short:
@@ -258,7 +258,7 @@ class PlannedRun:
             text += f", {self.workers} processes"
         if self.is_short:
             return text
-        self.clock.time_steps(prepared_splits(self.sweep), self.target, self.threads)
+        self.clock.time_steps(make_split_preparer(self.sweep), self.target, self.threads)
         interval = self.clock.expected_interval(self.workers)
         if interval is None:
             return text
@@ -341,7 +341,7 @@ class PlannedRun:
             engine = Engine(
                 self.target, recorder, progress, stop, leases, self.cfg.checkpoint_seconds
             )
-            follow_up = partial(self._queue_of_refits, progress) if self.plan.later else None
+            follow_up = partial(self._queue_of_refits, progress) if self.plan.refits else None
             engine.run(self.queue, follow_up)
 
     def _queue_of_refits(self, progress: Progress) -> list[QueuedBatch]:
@@ -359,7 +359,7 @@ class PlannedRun:
         done, failed = recorder.keys()
         recorded = done | failed
         unfinished = without_keys(chain.from_iterable(self.batches), recorded)
-        left = len(unfinished) + cell_count(self.clock.later)
+        left = len(unfinished) + cell_count(self.clock.placeholders)
         file = sys.stderr if request.code == process.FAILURE else sys.stdout
         print(f"\nstopped by {request}; {counted(left, 'cell')} to do", file=file)
         command = shlex.join(["dlmexp", "run", *self.arguments])

@@ -63,14 +63,14 @@ ALWAYS_SHOWN = ["dataset", "n", "M", "method"]
 # Columns by which the lines of the table of results are sorted.
 RESULT_ORDER = [*ALWAYS_SHOWN, "estimator", "samples", "parameterisation"]
 # The values that cells of one batch share (`Cell.shared_values`). A line of the plan shows the
-# cells that have one such group; it has nothing to do with a `CandidateGroup`.
+# cells with equal values. These groups of cells are not those of candidates (`CandidateGroup`).
 BatchGroup = tuple[Any, ...]
 
 
 def print_plan(plan: Plan, sweep: Sweep) -> None:
     """Print the cells that could share batches, and how many are done, failed and to run."""
     print_table(wide_console(), _plan_table(plan, sweep))
-    batches = [*plan.batches, *plan.later]
+    batches = [*plan.batches, *plan.refits]
     print(
         f"{counted(len(plan.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
         f"{cell_count(batches)} to run in {counted(len(batches), 'batch')}"
@@ -80,7 +80,7 @@ def print_plan(plan: Plan, sweep: Sweep) -> None:
 
 def _plan_table(plan: Plan, sweep: Sweep) -> Table:
     """Return the table of the cells, with a line per `BatchGroup`."""
-    pending_batches = Counter(batch[0].shared_values for batch in (*plan.batches, *plan.later))
+    pending_batches = Counter(batch[0].shared_values for batch in (*plan.batches, *plan.refits))
     methods = _methods_by_group(sweep)
     table = Table(*PLAN_COLUMNS)
     for group, cells in _cells_by_group(plan.cells).items():

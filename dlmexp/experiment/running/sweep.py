@@ -102,10 +102,10 @@ class Plan(NamedTuple):
     Attributes:
         batches: Batches that can be trained now, in order: base fits come before the cells that
             start from them.
-        later: Batches of fits to all rows, which are trained after the folds that select them. The
+        refits: Batches of fits to all rows, which are trained after the folds that select them. The
             selected candidates are not known yet, so one candidate of each group stands for the
             selected one.
-        cells: All cells that are needed, those of `later` included.
+        cells: All cells that are needed, those of `refits` included.
         done: Keys of the needed cells with a sound record.
         failed: Keys of the needed cells that have failed.
         retrained: Cells with a record that are trained again, because others start from them.
@@ -113,7 +113,7 @@ class Plan(NamedTuple):
     """
 
     batches: list[Batch]
-    later: list[Batch]
+    refits: list[Batch]
     cells: list[Cell]
     done: Set[str]
     failed: Set[str]
@@ -237,8 +237,8 @@ def _add_cells(sweep: Sweep, request: DatasetRequest, data: Dataset) -> None:
     Raises:
         UserError: the sweep has other data under the same name.
     """
-    for _, other in sweep.datasets.values():
-        if other.name == data.name and other.checksum != data.checksum:
+    for _, loaded in sweep.datasets.values():
+        if loaded.name == data.name and loaded.checksum != data.checksum:
             raise UserError(
                 f"two parts of this run have different data under the name '{data.name}', and "
                 "their results would be mixed up: give each its own name (csv.name=NAME), or run "
@@ -275,7 +275,7 @@ def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
     needed = _needed_keys(sweep, store)
     cells = [cell for cell in sweep.cells if cell.key in needed]
     refit_keys = sweep.refit_keys
-    refits = [cell for cell in cells if cell.key in refit_keys]
+    cells_to_refit = [cell for cell in cells if cell.key in refit_keys]
     cells_before_refits = without_keys(cells, refit_keys)
     recorded, failed = store.keys()
     failed &= needed
@@ -287,16 +287,16 @@ def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
         done -= changed
         failed -= changed
     skip = _settled(sweep, done, failed)
-    batch_size = _batch_size(sweep, target)
+    batch_size = _make_batch_size(sweep, target)
     pending = batches(cells_before_refits, skip, batch_size)
-    later = batches(refits, skip, batch_size)
+    refits = batches(cells_to_refit, skip, batch_size)
     if not _have_folds(pending):  # then refits need not wait
-        pending += later
-        later = []
+        pending += refits
+        refits = []
     retrained = [cell for cell in chain.from_iterable(pending) if cell.key in recorded]
     return Plan(
         batches=pending,
-        later=later,
+        refits=refits,
         cells=cells,
         done=done,
         failed=failed,
@@ -339,10 +339,10 @@ def plan_refits(sweep: Sweep, store: Store, target: Target) -> list[Batch]:
             keys.update(selections.refits(group) or ())
     done, failed = store.keys()
     cells = [sweep.by_key[key] for key in keys]
-    return batches(cells, _settled(sweep, done, failed), _batch_size(sweep, target))
+    return batches(cells, _settled(sweep, done, failed), _make_batch_size(sweep, target))
 
 
-def _batch_size(sweep: Sweep, target: Target) -> Callable[[Cell], int]:
+def _make_batch_size(sweep: Sweep, target: Target) -> Callable[[Cell], int]:
     """Return a function from a cell to the number of cells like it in one batch."""
     # Read once, as free memory changes during a run, and its batches must not.
     free_memory = target.free_memory
@@ -434,7 +434,7 @@ def _bases_to_repeat(
     return to_repeat
 
 
-def prepared_splits(sweep: Sweep) -> Callable[[Cell], Prepared]:
+def make_split_preparer(sweep: Sweep) -> Callable[[Cell], Prepared]:
     """Return a function from a cell to its normalised data; it caches those of small datasets."""
 
     def prepare_uncached(

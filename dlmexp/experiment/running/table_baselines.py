@@ -24,7 +24,7 @@ from dlmexp.experiment.records.table_baselines import (
     store_baselines,
     stored_baselines,
 )
-from dlmexp.experiment.running.sweep import Sweep, prepared_splits
+from dlmexp.experiment.running.sweep import Sweep, make_split_preparer
 
 MAX_ENTRIES = 100_000_000
 """Training rows times features, above which no baselines are fitted."""
@@ -38,7 +38,7 @@ def table_baselines(sweep: Sweep, root: Path) -> pd.DataFrame:
     The columns are `SPLIT_COLUMNS`, `method`, and metrics such as `test_rmse`. The frame is empty
     if the sweep has no table of a user.
     """
-    prepare_split = prepared_splits(sweep)
+    prepare_split = make_split_preparer(sweep)
     rows: list[dict[str, Any]] = []
     for spec, data in sweep.datasets.values():
         if spec.loader == "table":

@@ -131,8 +131,8 @@ class BatchTrainer:
         """Record cells whose q has a closed form at fixed hyperparameters (`Cell.is_solved`)."""
         fixed = self._program(cells)
         assert isinstance(fixed, Fixed)
-        for finished in solve(fixed, self.batches_at_once):
-            self.recorder.write_fit(cells[finished.cell], finished)
+        for fit in solve(fixed, self.batches_at_once):
+            self.recorder.write_fit(cells[fit.cell], fit)
 
     def _train(self, batch: Batch, pending: Batch, job: BatchJob) -> Iterator[None]:
         """Train a batch until every cell has stopped; go on from its checkpoint if there is one."""
@@ -141,11 +141,11 @@ class BatchTrainer:
         after_step = BetweenSteps(self, job, cells, saved_at=time.monotonic())
         pending_keys = keys_of(pending)
         try:
-            for finished in train(training, config, after_step, self.batches_at_once):
-                if finished is None:  # the device is busy
+            for fit in train(training, config, after_step, self.batches_at_once):
+                if fit is None:  # the device is busy
                     yield
-                elif cells[finished.cell].key in pending_keys:
-                    self.recorder.write_fit(cells[finished.cell], finished)
+                elif cells[fit.cell].key in pending_keys:
+                    self.recorder.write_fit(cells[fit.cell], fit)
         finally:
             self.progress.note_end(training)
         self.recorder.discard_checkpoint(cells)

@@ -112,7 +112,7 @@ def recorder(tmp_path):
     recorder = Recorder(sweep, Store(tmp_path), records.append, "cpu")
     facts = SplitFacts(features=None, y_mean=2.0, y_std=3.0, trivial={"test": {"nll": 0.7}})  # pyright: ignore[reportArgumentType]
     for cell in (PLAIN, JOINT):
-        recorder._splits[recording._split_name(cell)] = facts
+        recorder._split_facts[recording._split_identity(cell)] = facts
     return recorder
 
 

@@ -15,7 +15,7 @@ from dlmexp.experiment.plan.overrides import expand_shorthand
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running import sweep as module
 from dlmexp.experiment.running.process import select_target
-from dlmexp.experiment.running.sweep import Sweep, plan_sweep, prepare_sweep, prepared_splits
+from dlmexp.experiment.running.sweep import Sweep, make_split_preparer, plan_sweep, prepare_sweep
 from tests.support.cells import PLAIN, scored
 
 pytestmark = pytest.mark.slow
@@ -75,7 +75,7 @@ def test_parts_of_one_dataset_have_their_own_splits():
     """Two limits of test rows, or two kinds of split, under one name."""
     changes = ("test_cap=50", "test_cap=200", "split=regression")
     sweep = sweep_of(parts(*([*DRAWN, f"dataset.ringnorm_drawn.{word}"] for word in changes)))
-    prepared = prepared_splits(sweep)
+    prepared = make_split_preparer(sweep)
     rows = {cell.split: len(prepared(cell).y_test) for cell in sweep.cells}
     (_, data), *_ = sweep.datasets.values()
     quarter = len(split(len(data.y), "regression", 0).test)
@@ -95,7 +95,7 @@ def test_splits_of_small_datasets_are_cached(monkeypatch, limit, times):
     calls = []
     monkeypatch.setattr(module, "prepare", lambda *call: calls.append(call))
     sweep = sweep_of(*DRAWN)
-    prepared = prepared_splits(sweep)
+    prepared = make_split_preparer(sweep)
     prepared(sweep.cells[0])
     prepared(sweep.cells[0])
     assert len(calls) == times
