@@ -10,7 +10,7 @@ import torch
 from dlmexp.core.likelihoods import Gaussian, Poisson, PoissonSoftplus, StudentT
 from dlmexp.core.likelihoods.calibration import (
     LEVELS,
-    _distribution,
+    _distribution_at,
     _quantile_by_blocks,
     brier,
     half_width,
@@ -151,7 +151,7 @@ def test_tabulated_distribution_of_counts_is_theirs(s):
     likelihood = Poisson()
     k = torch.arange(0.0, 30, dtype=torch.float64)[None]
     mu = torch.ones_like(k)
-    tabulated = _distribution(likelihood.conditional_mean, likelihood.peak, mu[:, 0], t([s]), k)
+    tabulated = _distribution_at(likelihood.conditional_mean, likelihood.peak, mu[:, 0], t([s]), k)
     exact = likelihood.cdf(mu, torch.full_like(k, s * s), k)
     # The first 16 counts are summed.
     torch.testing.assert_close(tabulated[:, :16], exact[:, :16], rtol=0, atol=1e-12)
