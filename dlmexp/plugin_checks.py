@@ -280,7 +280,7 @@ def _probabilities(name: str) -> str:
         largest_error <= PROBABILITY_TOLERANCE,
         f"the probabilities of all y add up to 1 {sign} {largest_error:.2g}",
     )
-    return f"those of all y add up to 1, to {largest_error:.0e}"
+    return f"for all y they add up to 1, to {largest_error:.0e}"
 
 
 def _all_targets(task: str, f: Tensor) -> tuple[Tensor, Tensor]:

@@ -378,9 +378,9 @@ def learned_names(collapsed: bool, learns_hyperparameters: bool, learns_mean: bo
 
 
 def unconstrained(h: Hyperparameters, M: int) -> dict[str, Tensor]:
-    """Return all parameters before `constrained`: those of hyperparameters, and of q at the prior.
+    """Return the values that `constrained` turns into hyperparameters, m and L.
 
-    At the prior, q(w) = N(0, I), with M whitened inducing variables w.
+    Here, q is the prior: m = 0 and L = I, for M whitened inducing variables.
     """
     values = {"mean": h["mean"].clone(), "Z": h["Z"].clone()}
     for name in POSITIVE:

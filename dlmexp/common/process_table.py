@@ -35,12 +35,12 @@ def is_python(pid: int) -> bool:
 def has_open(pid: int, folder: Path) -> bool:
     """Return whether a process has a folder open; False if this process may not look."""
     try:
-        wanted = folder.stat()
+        folder_status = folder.stat()
         descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return False
     for descriptor in descriptors:
         with contextlib.suppress(OSError):  # it has been closed in the meantime
-            if os.path.samestat(descriptor.stat(), wanted):
+            if os.path.samestat(descriptor.stat(), folder_status):
                 return True
     return False

@@ -221,7 +221,7 @@ def _name_without_folder(entry: FileSpec) -> str:
 
 
 def _has_checksum_of(entry: FileSpec, path: Path) -> bool:
-    """Return whether the spec has a checksum for this entry, and it is that of the file."""
+    """Return whether an entry of the spec has a checksum, and the file has the same one."""
     if entry.sha256 is None and entry.git_blob is None:
         return False
     return mismatch(entry, path) is None

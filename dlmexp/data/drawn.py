@@ -36,8 +36,8 @@ def gaussian_process(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """
     kind = spec.options.get("noise", "constant")
     if kind not in NOISES:
-        known = ", ".join(NOISES)
-        raise UserError(f"dataset.{spec.name}.options.noise={kind}: choose one of {known}")
+        kinds = ", ".join(NOISES)
+        raise UserError(f"dataset.{spec.name}.options.noise={kind}: choose one of {kinds}")
     rows, rng = size_and_rng(spec)
     X = rng.uniform(size=(rows, FEATURES))
     f = _draw_function(X, rng)

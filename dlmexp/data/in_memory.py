@@ -133,7 +133,7 @@ def _frame_of_arrays(X: Any, y: Any, target: str | None) -> tuple[pd.DataFrame, 
 
 
 def _as_vector(y: Any) -> Any:
-    """Return targets [rows, 1] as [rows]; those of any other shape are returned as they are."""
+    """Return targets [rows, 1] as [rows]; return targets of any other shape unchanged."""
     if not isinstance(y, pd.DataFrame | pd.Series):
         y = np.asarray(y)
     if y.ndim != 2 or y.shape[1] != 1:

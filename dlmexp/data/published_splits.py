@@ -66,7 +66,8 @@ def _columns_by_index(
 ) -> tuple[Float[np.ndarray, "N D"], Float[np.ndarray, " N"]]:
     """Return features and targets of `data.txt`.
 
-    Two other files hold the numbers of the columns that are features, and that of the target.
+    The file `index_features.txt` has the numbers of the columns that are features, and
+    `index_target.txt` the number of the column that is the target.
     """
     path = paths["data.txt"]
     with reading(path, "is not a table of numbers"):

@@ -68,7 +68,8 @@ def find_files(spec: DatasetConfig, *roots: Path) -> FileInventory:
 
     Args:
         spec: The dataset.
-        roots: The data root, and further folders, whose files replace those in the data root.
+        roots: The data root, and further folders. A file in a later folder replaces a file of the
+            same name in an earlier one.
     """
     entries_by_group: dict[str, list[FileSpec]] = {}
     for entry in spec.files:
@@ -76,7 +77,8 @@ def find_files(spec: DatasetConfig, *roots: Path) -> FileInventory:
     groups = [_find_group(entries, roots) for entries in entries_by_group.values()]
     if not groups:
         state = "drawn" if is_drawn(spec) else "missing"
-        return FileInventory(state, FileGroup([], {}, []), [])
+        no_files = FileGroup(entries=[], files={}, missing=[])
+        return FileInventory(state=state, best=no_files, groups=[])
     best = min(groups, key=lambda group: len(group.missing))
     if not best.missing:
         state = "ready"
@@ -84,7 +86,7 @@ def find_files(spec: DatasetConfig, *roots: Path) -> FileInventory:
         state = "partial"
     else:
         state = "missing"
-    return FileInventory(state, best, groups)
+    return FileInventory(state=state, best=best, groups=groups)
 
 
 def _find_group(entries: list[FileSpec], roots: Sequence[Path]) -> FileGroup:
@@ -96,7 +98,7 @@ def _find_group(entries: list[FileSpec], roots: Sequence[Path]) -> FileGroup:
         files.update(sorted(matches.items()))
         if not matches:
             missing.append(entry)
-    return FileGroup(entries, files, missing)
+    return FileGroup(entries=entries, files=files, missing=missing)
 
 
 def _matching_paths(entry: FileSpec, roots: Sequence[Path]) -> dict[str, Path]:

@@ -277,14 +277,14 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
             names: The columns of the table.
             source: What the table is called in messages.
         """
-        wanted = [column.name for column in self.columns]
-        absent = [name for name in wanted if name not in names]
+        required = [column.name for column in self.columns]
+        absent = [name for name in required if name not in names]
         if absent:
             listed = shortened("', '".join(absent))
             # If no name is close, `nearest` says "valid: a, b"; here it is "it has a, b".
             advice = nearest(absent[0], list(names)).replace("valid:", "it has")
             raise UserError(f"{source} has no column '{listed}', which the model needs: {advice}")
-        duplicates = [name for name in wanted if list(names).count(name) > 1]
+        duplicates = [name for name in required if list(names).count(name) > 1]
         if duplicates:
             raise UserError(f"{source}: several columns are called {', '.join(duplicates)}")
 
@@ -294,10 +294,10 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
             rows = self._array_as_frame(rows, source)
         names = _column_names(rows)
         self.check_columns(names, source)
-        wanted = {column.name for column in self.columns}
+        required = {column.name for column in self.columns}
         values = {}
         for position, name in enumerate(names):
-            if name not in wanted:
+            if name not in required:
                 continue
             is_frame = isinstance(rows, pd.DataFrame)
             column = rows.iloc[:, position] if is_frame else rows.column(position)
@@ -315,9 +315,9 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         if array.ndim == 2 and array.shape[1] == len(names):
             return pd.DataFrame(array, columns=names)
         listed = shortened(", ".join(names))
-        wanted = f"the {counted(len(names), 'column')} of training ({listed})"
+        columns = f"the {counted(len(names), 'column')} of training ({listed})"
         raise UserError(
-            f"{source} has shape {array.shape}: give rows with {wanted}, or a DataFrame"
+            f"{source} has shape {array.shape}: give rows with {columns}, or a DataFrame"
         )
 
 
@@ -417,8 +417,8 @@ def _labels(target: np.ndarray, positive: str | None) -> tuple[Label, Label] | N
     Raises:
         UserError: `positive` is neither of the two labels.
     """
-    known = target[~pd.isna(target)]
-    classes = as_text(np.unique(known))
+    present = target[~pd.isna(target)]
+    classes = as_text(np.unique(present))
     if len(classes) != 2:
         return None
     first, second = map(as_label, classes)
@@ -526,8 +526,8 @@ def _parse_as_in_training(
     if trained_kind == "text" or kind == trained_kind:
         return values
     if kind != "text":
-        held = f"holds {kind}; the model was trained on {trained_kind}"
-        raise UserError(f"{location.source}: column '{column.name}' {held}")
+        problem = f"holds {kind}; the model was trained on {trained_kind}"
+        raise UserError(f"{location.source}: column '{column.name}' {problem}")
     parsed = _parsed(column, values, decimal)
     if parsed is not None:
         return parsed

@@ -82,12 +82,12 @@ class Arrangement:
         Raises:
             UserError: too few rows would be left for training.
         """
-        usual = split_sizes(n_rows, kind, user_test_rows=self.test)
+        sizes_of_kind = split_sizes(n_rows, kind, user_test_rows=self.test)
         if self.test_share is None and self.validation_share is None:
-            return usual
+            return sizes_of_kind
         rows = n_rows - self.test
-        test = usual.test
-        validation = usual.validation
+        test = sizes_of_kind.test
+        validation = sizes_of_kind.validation
         if self.test_share is not None:
             test = max(1, round(self.test_share * rows))
         if self.validation_share is not None:
@@ -432,8 +432,8 @@ def resolve_size(size: int | str, pool: int) -> int:
     Half a row rounds up: 5 % and 80 % of cadata's pool of 13829 are the paper's 691 and 11063.
 
     Args:
-        size: A number of rows, or a percentage of the pool such as '2.5%'. A number above that of
-            the pool's rows stands for all of them.
+        size: A number of rows, or a percentage of the pool such as '2.5%'. A number larger than
+            the pool stands for the whole pool.
         pool: The number of rows in the training pool.
 
     Raises:
@@ -474,10 +474,10 @@ def _normalisation_by_column(X: Float[np.ndarray, "n D"]) -> Normalisation:
     """Return the normalisation of columns with missing values; an empty column is constant."""
     columns = []
     for column in X.T:
-        known = column[~np.isnan(column)]
-        if not len(known):
-            known = np.zeros(1)
-        columns.append(normalisation(known[:, None]))
+        present = column[~np.isnan(column)]
+        if not len(present):
+            present = np.zeros(1)
+        columns.append(normalisation(present[:, None]))
     return Normalisation(
         np.concatenate([column.mean for column in columns]),
         np.concatenate([column.std for column in columns]),

@@ -80,15 +80,15 @@ def outlier(values: Float[np.ndarray, " rows"]) -> Outlier | None:
     Mean and deviation are computed from the middle values. An outlier could make the deviation of
     all values so large that the outlier itself would seem close to the mean.
     """
-    known = values[np.isfinite(values)]
-    if len(known) < MIN_ROWS or len(np.unique(known)) < MIN_DISTINCT:
+    finite = values[np.isfinite(values)]
+    if len(finite) < MIN_ROWS or len(np.unique(finite)) < MIN_DISTINCT:
         return None
-    deviations = _deviations(values, known)
+    deviations = _deviations(values, finite)
     if deviations is None:
         return None
     is_far = deviations > MAX_DEVIATIONS
     count = int(is_far.sum())
-    max_count = max(1, MAX_SHARE_OF_OUTLIERS * len(known))
+    max_count = max(1, MAX_SHARE_OF_OUTLIERS * len(finite))
     if not 1 <= count <= max_count:
         return None
     row = int(np.nanargmax(deviations))
@@ -103,19 +103,19 @@ def outlier(values: Float[np.ndarray, " rows"]) -> Outlier | None:
 
 
 def _deviations(
-    values: Float[np.ndarray, " rows"], known: Float[np.ndarray, " known"]
+    values: Float[np.ndarray, " rows"], finite: Float[np.ndarray, " finite"]
 ) -> Float[np.ndarray, " rows"] | None:
     """Return how far values are from the mean of the middle ones, in their standard deviations.
 
     Args:
         values: The values.
-        known: The finite ones among the values.
+        finite: The finite ones among the values.
 
     Returns:
         The distances; None if all middle values are the same.
     """
-    n_trimmed = max(1, round(TRIMMED_SHARE * len(known)))
-    middle = np.sort(known)[n_trimmed:-n_trimmed]
+    n_trimmed = max(1, round(TRIMMED_SHARE * len(finite)))
+    middle = np.sort(finite)[n_trimmed:-n_trimmed]
     # Divide by the largest value, because the squares of huge values would overflow.
     scale = np.abs(middle).max() or 1.0
     scaled = middle / scale

@@ -212,9 +212,9 @@ def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Findin
 
 def _target_problem(values: np.ndarray, schema: Schema, task: str) -> str:
     """Return what is wrong with the target, as the end of a message; '' if all is well."""
-    known = values[~pd.isna(values)]
+    present = values[~pd.isna(values)]
     if task == "binary":
-        return _binary_target_problem(known, schema)
+        return _binary_target_problem(present, schema)
     if value_kind(values) != "numbers":
         content = _content_of_target(values, schema.decimal)
         return f" {content}: a {task} target is a number"
@@ -222,8 +222,8 @@ def _target_problem(values: np.ndarray, schema: Schema, task: str) -> str:
         row = int(np.argmax(values <= 0))
         value = f"it is {values[row]:g} in row {row + 1}"
         return f", csv.log=true: {value}: only numbers > 0 have a logarithm"
-    if len(known) > 1 and known.min() == known.max():
-        return f": it is {known[0]:g} in all {len(known)} rows, so there is nothing to predict"
+    if len(present) > 1 and present.min() == present.max():
+        return f": it is {present[0]:g} in all {len(present)} rows, so there is nothing to predict"
     return ""
 
 
@@ -232,24 +232,24 @@ def _content_of_target(values: np.ndarray, decimal: Decimal) -> str:
     kind = value_kind(values)
     if kind == "text" and has_doubtful_decimal(values):
         return _doubtful_numbers(values)
-    stray = _stray_words(values, decimal) if kind == "text" else None
-    if stray is not None:
-        return stray.description
-    known = values[~pd.isna(values)]
-    examples = ", ".join(map(str, known[:3]))
+    stray_words = _stray_words(values, decimal) if kind == "text" else None
+    if stray_words is not None:
+        return stray_words.description
+    present = values[~pd.isna(values)]
+    examples = ", ".join(map(str, present[:3]))
     return f"holds {kind} ({examples})"
 
 
-def _binary_target_problem(known: np.ndarray, schema: Schema) -> str:
+def _binary_target_problem(present: np.ndarray, schema: Schema) -> str:
     """Return the problem that a binary target does not have two classes; '' if it has.
 
     Args:
-        known: The values of the target that are not missing.
+        present: The values of the target that are not missing.
         schema: The schema, which has labels if there are two classes.
     """
     if schema.labels is not None:
         return ""
-    classes = np.unique(known.astype(str)).tolist()
+    classes = np.unique(present.astype(str)).tolist()
     listed = ", ".join(classes[:SHOWN_VALUES])
     return f": a binary target has two values, this one has {len(classes)} ({listed})"
 
@@ -264,10 +264,10 @@ def _odd_category(
         message = f"column '{name}' {_doubtful_numbers(values)}; {keep_as_category}"
         yield Finding(message, remedy={}, is_refused=True)
         return
-    stray = _stray_words(values, decimal)
-    if stray:
-        message = f"column '{name}' {stray.description}; {keep_as_category}"
-        remedy = _remedy_for_stray_words(name, stray, options)
+    stray_words = _stray_words(values, decimal)
+    if stray_words is not None:
+        message = f"column '{name}' {stray_words.description}; {keep_as_category}"
+        remedy = _remedy_for_stray_words(name, stray_words, options)
         yield Finding(message, remedy, is_refused=True)
         return
     formats = date_formats(values) if column.of == "text" else []
@@ -315,16 +315,16 @@ def _is_date_or_number(text: str) -> bool:
     return any(pattern.fullmatch(text) for pattern in patterns)
 
 
-def _remedy_for_stray_words(name: str, stray: StrayWords, options: CsvConfig) -> CsvSettings:
+def _remedy_for_stray_words(name: str, stray_words: StrayWords, options: CsvConfig) -> CsvSettings:
     """Return the settings that declare stray words to be missing values.
 
     If there are no words, or too many, declare the column to be a category.
     """
-    if not 0 < len(stray.words) <= MAX_MISSING_MARKERS:
+    if not 0 < len(stray_words.words) <= MAX_MISSING_MARKERS:
         return {"categories": [name]}
     if options.missing == "refuse":
-        return {"na": stray.words, "missing": "mean"}
-    return {"na": stray.words}
+        return {"na": stray_words.words, "missing": "mean"}
+    return {"na": stray_words.words}
 
 
 def _stray_words(values: np.ndarray, decimal: Decimal = "point") -> StrayWords | None:
@@ -332,19 +332,19 @@ def _stray_words(values: np.ndarray, decimal: Decimal = "point") -> StrayWords |
     texts = pd.Series(values, dtype=object).dropna()
     pattern = NUMBER[decimal]
     is_number = texts.map(lambda value: pattern.fullmatch(str(value)) is not None)
-    stray = texts[~is_number.astype(bool)]
-    n_numbers = len(texts) - len(stray)
-    is_mostly_words = n_numbers == 0 or len(stray) > n_numbers
+    non_numbers = texts[~is_number.astype(bool)]
+    n_numbers = len(texts) - len(non_numbers)
+    is_mostly_words = n_numbers == 0 or len(non_numbers) > n_numbers
     if is_mostly_words:
         return None
-    if stray.empty:
+    if non_numbers.empty:
         return StrayWords("is text, though all its values are numbers: make them numbers", [])
-    words = stray.value_counts().index.tolist()
+    words = non_numbers.value_counts().index.tolist()
     examples = [f"'{word[:20]}'" for word in words[:3]]
     if len(words) > 3:
         examples.append("...")
-    first_row = stray.index[0] + 1
-    rows = f"{counted(len(stray), 'row')} (the first: row {first_row})"
+    first_row = non_numbers.index[0] + 1
+    rows = f"{counted(len(non_numbers), 'row')} (the first: row {first_row})"
     description = (
         f"is text because of {', '.join(examples)} in {rows}; "
         f"its other {n_numbers} values are numbers"

@@ -70,10 +70,10 @@ def sure_decimal(texts: np.ndarray) -> Decimal | None:
     The mark is sure if at least half of the distinct texts are numbers with this mark, and fewer
     are numbers with the other mark.
     """
-    known = distinct(texts)
-    with_point = _count_matches(NUMBER["point"], known)
-    with_comma = _count_matches(NUMBER["comma"], known)
-    if with_comma == with_point or 2 * max(with_comma, with_point) < len(known):
+    distinct_texts = distinct(texts)
+    with_point = _count_matches(NUMBER["point"], distinct_texts)
+    with_comma = _count_matches(NUMBER["comma"], distinct_texts)
+    if with_comma == with_point or 2 * max(with_comma, with_point) < len(distinct_texts):
         return None
     return "comma" if with_comma > with_point else "point"
 
@@ -84,10 +84,12 @@ def _count_matches(pattern: re.Pattern[str], texts: Iterable[str]) -> int:
 
 def has_doubtful_decimal(texts: np.ndarray) -> bool:
     """Return whether all texts are numbers for both decimal marks, but not the same numbers."""
-    known = distinct(texts)
-    if not known or not all(match_all(pattern, known) for pattern in NUMBER.values()):
+    distinct_texts = distinct(texts)
+    if not distinct_texts or not all(
+        match_all(pattern, distinct_texts) for pattern in NUMBER.values()
+    ):
         return False
-    return any(_value(text, "point") != _value(text, "comma") for text in known)
+    return any(_value(text, "point") != _value(text, "comma") for text in distinct_texts)
 
 
 def parse_written(texts: np.ndarray, decimal: Decimal) -> Float[np.ndarray, " rows"] | None:
@@ -95,10 +97,10 @@ def parse_written(texts: np.ndarray, decimal: Decimal) -> Float[np.ndarray, " ro
 
     Missing texts become NaN. Percentages are not divided by 100: `12 %` becomes 12.
     """
-    known = distinct(texts)
-    if not match_all(NUMBER[decimal], known):
+    distinct_texts = distinct(texts)
+    if not match_all(NUMBER[decimal], distinct_texts):
         return None
-    value_of = {text: _value(text, decimal) for text in known}
+    value_of = {text: _value(text, decimal) for text in distinct_texts}
     return _look_up(texts, value_of)
 
 
@@ -115,10 +117,10 @@ def _value(text: str, decimal: Decimal) -> float:
 
 def parse_times(texts: np.ndarray) -> Float[np.ndarray, " rows"] | None:
     """Return times of day such as 08:30 in hours; None if a text is not a time of day."""
-    known = distinct(texts)
-    if not known or not match_all(TIME, known):
+    distinct_texts = distinct(texts)
+    if not distinct_texts or not match_all(TIME, distinct_texts):
         return None
-    hours_of = {text: _hours(text) for text in known}
+    hours_of = {text: _hours(text) for text in distinct_texts}
     return _look_up(texts, hours_of)
 
 
@@ -131,11 +133,11 @@ def _hours(text: str) -> float:
 
 def date_formats(texts: np.ndarray) -> list[str]:
     """Return the formats in which all texts are dates; several if days may be taken for months."""
-    known = distinct(texts)
-    if not known or not match_all(DATE_LIKE, known):
+    distinct_texts = distinct(texts)
+    if not distinct_texts or not match_all(DATE_LIKE, distinct_texts):
         return []
     formats = map("".join, product(DATE_FORMATS, CLOCK_FORMATS))
-    return [format for format in formats if _all_dates(known, format)]
+    return [format for format in formats if _all_dates(distinct_texts, format)]
 
 
 def _all_dates(texts: list[str], format: str) -> bool:

@@ -40,8 +40,10 @@ def zip_member(path: Path) -> str | None:
     tables = [path.name for path in names if _is_table(path)]
     if len(tables) != 1:
         listed = ", ".join(tables[:5]) or "none"
-        wanted = "one file that ends in " + ", ".join(TEXT_MEMBERS)
-        raise Unreadable(f"{path}: a zip archive with {wanted} is needed; it has {listed}")
+        endings = ", ".join(TEXT_MEMBERS)
+        raise Unreadable(
+            f"{path}: a zip archive with one file that ends in {endings} is needed; it has {listed}"
+        )
     return tables[0]
 
 

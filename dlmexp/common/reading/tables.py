@@ -104,8 +104,8 @@ def _typed_separator(typed: str) -> str:
     """
     character = SEPARATORS.get(typed, typed)
     if len(character) != 1 or not character.isascii() or character in '\r\n"':
-        known = ", ".join(SEPARATORS)
-        raise UserError(f"csv.sep={typed}: give one character, or one of {known}")
+        names = ", ".join(SEPARATORS)
+        raise UserError(f"csv.sep={typed}: give one character, or one of {names}")
     return character
 
 
@@ -218,7 +218,7 @@ def stream_table(
     """Return the names of all columns of a table, and its rows in pieces of bounded size.
 
     All values of a text file stay text: a type that fits the first piece may not fit the next.
-    The arguments are those of `read_table`.
+    `read_table` describes the arguments.
     """
     character = separator(path, sep)
     if path.name.lower().endswith(PARQUET):
