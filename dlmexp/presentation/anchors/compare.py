@@ -40,7 +40,10 @@ Values = Float[np.ndarray, " S"]  # values of ours, by split
 
 
 class AnchorVerdict(StrEnum):
-    """How our number compares with a published one."""
+    """How our number compares with a published one.
+
+    `SETTINGS` means that ours is worse under other settings, or that the targets differ.
+    """
 
     MET = "met"
     BETTER = "better"
@@ -315,7 +318,7 @@ def _why(number: PublishedNumber, closest: OurResults, splits: int) -> str:
         return f"no result of {label}"
     reasons = []
     if not number.has_counterpart:
-        reasons.append(f"beside our {label}, which is another method")
+        reasons.append(f"compared with our {label}, which is another method")
     elif number.M is None and not number.is_exact:
         our_M = int(closest.rows.iloc[0]["M"])
         reasons.append(f"their M is not in print, ours is {our_M}")

@@ -29,13 +29,14 @@ from dlmexp.presentation.claims.claim import Claim, ClaimTest, Part
 from dlmexp.presentation.claims.judge import ClaimVerdict, Judged, JudgedClaim, by_section
 from dlmexp.presentation.claims.rules import Outcome, Tally, Verdict
 
-COLOURS = {
+VERDICT_COLOURS = {
     Verdict.REPRODUCED: "green",
     Verdict.NOT_REPRODUCED: "red",
     Verdict.PARTLY: "yellow",
     Verdict.NOT_TESTED: "dim",
 }
-HEADINGS = ("data sets", "stand-ins", "not available")
+# The headings of the columns with counts of datasets (`data_counts`).
+DATA_HEADINGS = ("data sets", "stand-ins", "not available")
 
 
 def summaries(judged: Judged) -> list[str]:
@@ -46,7 +47,7 @@ def summaries(judged: Judged) -> list[str]:
         lines.append(f"{column}: {counted(len(verdicts), 'claim')}: {counts}")
     if any(column.preset for column in judged.columns):
         lines.append(
-            "A preset's run is a small one of its own: its verdicts are not those of the paper's "
+            "A preset makes runs smaller. Verdicts on such runs are not verdicts on the paper's "
             "experiments."
         )
     if judged.left_out:
@@ -102,20 +103,17 @@ def data_counts(verdicts: Iterable[ClaimVerdict]) -> list[str]:
     The numbers are those of the verdict with the most datasets; '' means 0.
     """
     verdict = max(verdicts, key=lambda verdict: len(verdict.datasets))
-    groups = (
-        verdict.datasets,
-        verdict.stand_ins,
-        verdict.not_available,
-    )  # in the order of HEADINGS
+    # In the order of DATA_HEADINGS.
+    groups = (verdict.datasets, verdict.stand_ins, verdict.not_available)
     return [str(len(datasets) or "") for datasets in groups]
 
 
 def as_table(judged: Judged) -> Table:
     """Return a table of the claims that were tested, grouped by section of the paper."""
     labels = [column.label for column in judged.columns]
-    table = Table("#", *labels, *HEADINGS, "claim", box=box.SIMPLE)
-    for section, claims in by_section(judged):
-        tested = [claim for claim in claims if _is_tested(claim.by_column.values())]
+    table = Table("#", *labels, *DATA_HEADINGS, "claim", box=box.SIMPLE)
+    for section, judged_claims in by_section(judged):
+        tested = [item for item in judged_claims if _is_tested(item.by_column.values())]
         if tested:
             table.add_section()
             table.add_row("", Text(section, "bold"))
@@ -130,7 +128,7 @@ def _table_cells(judged_claim: JudgedClaim) -> list[str | Text]:
     verdicts = judged_claim.by_column.values()
     cells: list[str | Text] = [str(claim.number)]
     for verdict in verdicts:
-        colour = COLOURS.get(verdict.verdict, "default")
+        colour = VERDICT_COLOURS.get(verdict.verdict, "default")
         cells.append(Text(verdict.words, colour))
     return [*cells, *data_counts(verdicts), claim.text]
 
@@ -244,7 +242,7 @@ def _comparison(test: ClaimTest) -> str:
 def as_markdown(judged: Judged) -> str:
     """Return a Markdown table of the tested claims, and the line on the other claims."""
     labels = [column.label for column in judged.columns]
-    rows = [["#", "claim", *labels, *HEADINGS]]
+    rows = [["#", "claim", *labels, *DATA_HEADINGS]]
     tested, not_tested = split_by_tested(judged)
     for claim, by_column in tested:
         verdicts = by_column.values()

@@ -103,12 +103,12 @@ def names_of_rows(scores: pd.DataFrame) -> pd.Series:
             name for name in [*KERNEL_COLUMNS, *SETTING_COLUMNS] if rows[name].nunique() > 1
         ]
         if differing:
-            settings = rows[differing].apply(_joined, axis="columns")
+            settings = rows[differing].apply(_comma_separated, axis="columns")
             names[rows.index] = f"{method}[" + settings + "]"
     return names
 
 
-def _joined(texts: pd.Series) -> str:
+def _comma_separated(texts: pd.Series) -> str:
     """Return the texts that are not empty, separated by commas."""
     return ",".join(filter(None, texts))
 

@@ -18,6 +18,7 @@ from dlmexp.presentation.ranking.metrics import METRICS, NOMINAL_COVERAGE
 
 OURS = "dlmexp"  # the value of `trained_by` for our own records
 KERNEL_COLUMNS = ["kernel", "ard"]
+# The column `other` has the values of `DISTINGUISHING_SETTINGS` that distinguish rows of a method.
 SETTING_COLUMNS = [
     "trained_by",
     "estimator",
@@ -74,6 +75,7 @@ COLUMNS_READ = [
 RowValues = tuple[object, ...]  # the values of some columns in a row
 # Training sets with less than this share of the rows of the largest training set are left out.
 MIN_SHARE_OF_ROWS = 0.8
+# All columns of the table of scores.
 COLUMNS = [*IDENTITY_COLUMNS, *SPLIT_COLUMNS, *FURTHER_COLUMNS, *SCORE_COLUMNS]
 
 

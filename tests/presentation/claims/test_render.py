@@ -105,7 +105,7 @@ def test_summaries_count_verdicts_by_column(both):
 
 def test_summaries_name_presets_and_other_settings():
     preset = judged(fits("banana", "elbo", 0.5, protocol="quick"), 18)
-    assert render.summaries(preset)[1].startswith("A preset's run is a small one")
+    assert render.summaries(preset)[1].startswith("A preset makes runs smaller.")
     left_out = judged(GOOD + [row | {"changes": {"M": 50}} for row in GOOD], 7)
     assert render.summaries(left_out)[1] == "Other settings: --protocol paper --where M=50."
 
