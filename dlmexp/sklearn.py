@@ -236,7 +236,8 @@ class SparseGP(BaseEstimator):
         categories = category_columns(X)
         self.schema_ = None
         if not categories:
-            return validate_data(self, X, y, dtype=np.float64, y_numeric=has_numeric_target)
+            rows: Any = validate_data(self, X, y, dtype=np.float64, y_numeric=has_numeric_target)
+            return rows
         # This sets `n_features_in_` and `feature_names_in_`; texts can't be checked as an array.
         validate_data(self, X, skip_check_array=True)
         self.schema_ = schema_of_frame(X, categories)
