@@ -96,7 +96,7 @@ class Leak:
 
 
 def check_table(
-    values: Values, schema: Schema, task: str, options: CsvConfig, file: str
+    values: Values, schema: Schema, task: str, options: CsvConfig, source: str
 ) -> list[str]:
     """Return the warnings about a table.
 
@@ -105,7 +105,7 @@ def check_table(
         schema: The target, and the columns that become features.
         task: regression, binary or count.
         options: The settings `csv.*`.
-        file: What the table is called in messages.
+        source: What the table is called in messages.
 
     Raises:
         UserError: the table is refused; the message lists all problems.
@@ -113,7 +113,7 @@ def check_table(
     findings = list(_findings(values, schema, task, options))
     problems = [finding for finding in findings if finding.is_refused]
     if problems:
-        raise UserError(_problem_list(file, problems, options))
+        raise UserError(_problem_list(source, problems, options))
     return [finding.warning for finding in findings]
 
 
@@ -122,18 +122,18 @@ def _as_typed(settings: CsvSettings) -> str:
     return " ".join(csv_setting(option, value) for option, value in settings.items())
 
 
-def _problem_list(file: str, problems: Sequence[Finding], options: CsvConfig) -> str:
+def _problem_list(source: str, problems: Sequence[Finding], options: CsvConfig) -> str:
     """Return a message with all problems, followed by the settings that remedy all of them."""
     lines = [problem.message for problem in problems]
     if len(problems) > 1:
         lines.insert(0, f"{len(problems)} problems:")
-    message = f"{file}: " + "\n- ".join(lines)
+    message = f"{source}: " + "\n- ".join(lines)
     remedy = _combined_remedy(problems, options)
     if not remedy:
         return message
     all_have_remedies = all(problem.remedy for problem in problems)
-    subject = "All of it" if all_have_remedies else "The others"
-    return f"{message}\n{subject}: {_as_typed(remedy)}"
+    label = "Remedy" if all_have_remedies else "Remedy for the others"
+    return f"{message}\n{label}: {_as_typed(remedy)}"
 
 
 def _combined_remedy(problems: Sequence[Finding], options: CsvConfig) -> CsvSettings:
@@ -147,8 +147,8 @@ def _combined_remedy(problems: Sequence[Finding], options: CsvConfig) -> CsvSett
             if isinstance(value, str):
                 combined.setdefault(option, value)
             else:
-                present = combined.get(option, getattr(options, option))
-                combined[option] = list(dict.fromkeys([*present, *value]))
+                so_far = combined.get(option, getattr(options, option))
+                combined[option] = list(dict.fromkeys([*so_far, *value]))
     return combined
 
 
@@ -259,7 +259,7 @@ def _odd_category(
 ) -> Iterator[Finding]:
     """Yield a finding if a category is probably a column of numbers, names or dates."""
     name = column.name
-    keep_as_category = f"{csv_setting('categories', [name])} takes it as it is"
+    keep_as_category = f"{csv_setting('categories', [name])} keeps it as a category"
     if column.of == "text" and has_doubtful_decimal(values):
         message = f"column '{name}' {_doubtful_numbers(values)}; {keep_as_category}"
         yield Finding(message, remedy={}, is_refused=True)
@@ -295,8 +295,8 @@ def _too_many_levels(column: Column, n_rows: int, max_levels: int) -> str:
 
 def _doubtful_numbers(values: np.ndarray) -> str:
     """Return the clause that the decimal mark of numbers is in doubt, and how to name it."""
-    ambiguous = [text for text in distinct(values) if re.search("[.,]", text)]
-    example = ambiguous[0]
+    texts_with_mark = [text for text in distinct(values) if re.search("[.,]", text)]
+    example = texts_with_mark[0]  # there is one: other numbers are not doubtful
     return (
         f"has numbers such as '{example}', whose mark may separate thousands or decimals: "
         "csv.decimal=point (then a comma separates thousands) or csv.decimal=comma"

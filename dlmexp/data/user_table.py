@@ -91,8 +91,10 @@ def user_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     X = schema.encode(values, source=source)
     y = schema.encode_target(values[schema.target])
     if splits_path is not None:
-        return Dataset(X, y, facts, _arrangement_of_splits(splits_path, table))
-    return Dataset(X, y, facts, _arrangement(values, options, test_rows))
+        arrangement = _arrangement_of_splits(splits_path, table)
+    else:
+        arrangement = _arrangement(values, options, test_rows)
+    return Dataset(X, y, facts=facts, arrangement=arrangement)
 
 
 def source_of(path: Path) -> str:
@@ -128,7 +130,13 @@ def _read_and_find_decimal(path: Path, options: CsvConfig) -> tuple[pa.Table, Cs
 
 
 def _read(path: Path, options: CsvConfig) -> pa.Table:
-    return read_table(path, options.sep, options.na, options.decimal, options.encoding)
+    return read_table(
+        path,
+        sep=options.sep,
+        missing=options.na,
+        decimal=options.decimal,
+        encoding=options.encoding,
+    )
 
 
 def _decimals_in_texts(table: pa.Table) -> set[Decimal]:
@@ -419,7 +427,7 @@ def _arrangement_of_folds(values: Values, options: CsvConfig) -> Arrangement:
     if not is_test.any(axis=1).all():
         count = counted(len(np.unique(groups)), "group" if options.by else "row")
         raise UserError(f"{typed}: there are only {count}")
-    return Arrangement("published", by, column=typed, published=is_test, tag=OWN_ROWS)
+    return Arrangement("published", by=by, column=typed, published=is_test, tag=OWN_ROWS)
 
 
 def _group_numbers(column: np.ndarray) -> np.ndarray:
@@ -451,8 +459,9 @@ def _arrangement_by(values: Values, options: CsvConfig, test_rows: int) -> Arran
     if options.split == "group":
         codes = _group_numbers(column)
         groups = codes.astype(np.float64)
-        return Arrangement("group", groups, options.by, test_rows, tag=OWN_ROWS)
+        return Arrangement("group", by=groups, column=options.by, test=test_rows, tag=OWN_ROWS)
     if value_kind(column) == "text":
         advice = "write dates as 2020-12-31, or say how they are written with csv.date_format"
         raise UserError(f"csv.by={options.by}: text such as '{column[0]}' is no time: {advice}")
-    return Arrangement("time", as_numbers(column), options.by, test_rows, tag=OWN_ROWS)
+    times = as_numbers(column)
+    return Arrangement("time", by=times, column=options.by, test=test_rows, tag=OWN_ROWS)

@@ -136,7 +136,7 @@ def test_tables_that_are_refused(said, folder):
     ]
     code, text = told(typed)
     assert code == 2
-    assert text.splitlines()[-1] == "All of it: csv.drop=[id]"
+    assert text.splitlines()[-1] == "Remedy: csv.drop=[id]"
 
 
 def advised(text: str) -> set[str]:

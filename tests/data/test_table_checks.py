@@ -59,7 +59,7 @@ def test_all_problems_are_in_one_list_with_the_settings_to_add(path):
     overrides = [
         *typed,
         "csv.date_format=%d_%m_%Y",
-        *shlex.split(str(said).rpartition("All of it: ")[2]),
+        *shlex.split(str(said).rpartition("Remedy: ")[2]),
     ]
     node = compose(expand_shorthand(overrides)).dataset["csv"]
     data = load(node, "data")
@@ -81,7 +81,7 @@ def test_stray_words_and_other_types_among_numbers(tmp_path, path):
         path=written(tmp_path / "u.parquet", t=pd.to_timedelta(VALUES["day"], "D")),
     )
     text = written(tmp_path / "t.parquet", a=VALUES["a"].astype(str))
-    refused("'a' is text", "All of it: csv.categories=[a]", path=text)
+    refused("'a' is text", "Remedy: csv.categories=[a]", path=text)
     refused("row 60, column 'b'", "infinite", path=written(path, b=["1"] * (ROWS - 1) + ["inf"]))
     refused("t.csv", "inf in row 60, column 'y'", path=written(path, y=[*range(ROWS - 1), "inf"]))
     refused("e+150", path=written(path, b=[f"{k + 1}e150" for k in range(ROWS)]))

@@ -107,7 +107,7 @@ def test_missing_values(path):
     assert level.schema.columns[-1].levels == ("u", "v", "(missing)")
     assert level.X[0, -3:].tolist() == [0, 1, 0]
     no_target = written(path, **lacking("y", 5, word="NA"))
-    refused("row 6", "'y'", "All of it: csv.missing=drop", path=no_target, missing="mean")
+    refused("row 6", "'y'", "Remedy: csv.missing=drop", path=no_target, missing="mean")
     refused("row 1", "'b'", "60 in all", path=written(path, b=[""]))
     assert "'b' is the same" in loaded(path, missing="mean").facts["warnings"][0]
 

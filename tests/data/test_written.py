@@ -112,8 +112,10 @@ def test_what_can_be_read_in_two_ways_is_asked_for(path):
     assert "csv.drop" not in message
 
 
-def test_all_of_it_is_not_claimed_where_a_problem_has_no_setting(path):
+def test_remedy_is_for_the_other_problems_if_one_has_no_setting(path):
     names = [f"n{k}" for k in range(ROWS)]
     written(path, ";", **{**WHOLE, "a": ["1,234", "950"]}, name=names)
-    message = str(refused("2 problems", "The others: csv.drop=[name]", path=path, sep=";"))
-    assert "All of it" not in message
+    message = str(
+        refused("2 problems", "Remedy for the others: csv.drop=[name]", path=path, sep=";")
+    )
+    assert "Remedy: " not in message
