@@ -137,8 +137,8 @@ class Mixed(Kernel):
         """Return the kernel matrix [B, M, N]."""
         numeric_count = X1.shape[-1] - self.indicator_count
         numeric_X1 = X1[..., :numeric_count]
-        # Two slices of one tensor would be different objects, but a kernel may have to know that both
-        # of its arguments are the same one (`kernels._takes_triton`).
+        # Two slices of one tensor would be different objects, but a kernel may have to know that
+        # both of its arguments are the same one (`kernels._takes_triton`).
         numeric_X2 = numeric_X1 if X2 is X1 else X2[..., :numeric_count]
         if numeric_count:
             K = self.base(numeric_X1, numeric_X2, hyper)
