@@ -14,9 +14,9 @@ from matplotlib.text import Text
 
 from dlmexp.presentation.figures.declared.parts import (
     against_size,
-    at_betas,
     cadata_against_beta,
     gradient_histogram,
+    methods_at_betas,
 )
 from dlmexp.presentation.figures.declared.worth import effects_panel
 from dlmexp.presentation.figures.looks import PAGE_HEIGHT
@@ -90,7 +90,7 @@ def test_figures_of_curves_name_constants_in_their_caption_file_alone():
 def panels_of_all_kinds() -> tuple[Panel, ...]:
     """Return a panel of every kind but effects, which have labels of their own."""
     medians = estimators("joint_log_dlm", 0.1, ("bmc", (1,)), ("ups", (1,)))
-    by_beta = at_betas(("beta_elbo", "joint_log_dlm"), (0.1, 1.0))
+    by_beta = methods_at_betas(("beta_elbo", "joint_log_dlm"), (0.1, 1.0))
     return (
         *against_size(("nll",), methods(*METHODS), "class-log", ("banana",)),
         cadata_against_beta("5%"),

@@ -11,12 +11,12 @@ from dlmexp.presentation.figures.panels import Figure, declare
 
 BINARY_METRICS = ("reliability", "ece", "brier")
 COUNT_METRICS = ("coverage_95", "width_95", "crps")
-# Phrases of captions.
+# Phrases of captions:
 RELIABILITY = (
     "observed minus predicted shares of class 1 in bins of equal numbers of test rows, "
     "ECE and Brier score (β selected by NLL)"
 )
-COVER_MORE = "end on whole numbers, so they cover at least what they promise."
+END_ON_WHOLE_NUMBERS = "end on whole numbers, so they cover at least what they promise."
 
 
 @declare
@@ -35,7 +35,7 @@ def calibration() -> Figure:
         title="Calibration",
         caption=(
             f"Coverage of central intervals minus nominal, their width and CRPS; {RELIABILITY}. "
-            f"Intervals of counts {COVER_MORE}"
+            f"Intervals of counts {END_ON_WHOLE_NUMBERS}"
         ),
     )
 
@@ -64,6 +64,7 @@ def calibration_class() -> Figure:
         against_size(BINARY_METRICS, BINARY_LOG, "class-log", BINARY),
         columns=3,
         title="Calibration in classification",
+        # The phrase begins a sentence here.
         caption=f"{RELIABILITY.replace('observed', 'Observed')}.",
     )
 
@@ -78,6 +79,6 @@ def calibration_count() -> Figure:
         title="Calibration of counts",
         caption=(
             "Coverage of 95 % intervals minus nominal, their width and CRPS, DLM with bMC-10. "
-            f"The intervals {COVER_MORE}"
+            f"The intervals {END_ON_WHOLE_NUMBERS}"
         ),
     )

@@ -1,4 +1,7 @@
-"""The figures of the paper, in its order. A comment gives the label of each in the paper."""
+"""The figures of the paper, in its order.
+
+The comment above a figure is its label in the paper.
+"""
 
 from collections.abc import Iterable
 
@@ -17,8 +20,8 @@ from dlmexp.presentation.figures.declared.parts import (
     airline_by_epoch,
     airline_sampling,
     cadata_against_beta,
+    gradient_estimators,
     gradient_histogram,
-    sampling,
 )
 from dlmexp.presentation.figures.kinds.kind import STATISTICS
 from dlmexp.presentation.figures.panels import FIGURES, Figure, Panel, declare, estimators
@@ -28,9 +31,9 @@ from dlmexp.presentation.labels import ESTIMATORS
 # fig:selection
 @declare
 def selection() -> Figure:
-    """Return the paper's figure 1."""
+    """Return the paper's figure 1: final losses, learning curves and errors of gradients."""
     panels = (
-        # The experiment reg-sq computes all that the panel of NLL needs, too.
+        # The experiment reg-sq also computes everything that the panel of NLL needs.
         *against_size(("nll",), REGRESSION_LOG, "reg-sq", ("sarcos",)),
         *against_size(("mse",), REGRESSION_SQUARE, "reg-sq", ("sarcos",)),
         cadata_against_beta("5%"),
@@ -95,10 +98,8 @@ def reg_sq() -> Figure:
 @declare
 def reg_learning() -> Figure:
     """Return learning curves of regression with exact and bMC gradients."""
-    sampling_lines = sampling(0.1)
-    panels = [
-        Panel("curve", dataset, "nll", sampling_lines, "reg-learning") for dataset in REGRESSION
-    ]
+    lines = gradient_estimators(0.1)
+    panels = [Panel("curve", dataset, "nll", lines, "reg-learning") for dataset in REGRESSION]
     return Figure(
         "reg-learning",
         tuple(panels),
@@ -108,8 +109,14 @@ def reg_learning() -> Figure:
     )
 
 
-def _final_metric(
-    name: str, title: str, metric: str, lines: Lines, datasets: Iterable[str], words: str
+def _metric_against_size(
+    name: str,
+    *,
+    title: str,
+    metric: str,
+    lines: Lines,
+    datasets: Iterable[str],
+    beginning_of_caption: str,
 ) -> Figure:
     """Return a figure of one metric against training size, with the differences to the ELBO.
 
@@ -119,14 +126,14 @@ def _final_metric(
         metric: The metric.
         lines: The lines of all panels.
         datasets: The datasets, with a panel for each.
-        words: How the caption begins.
+        beginning_of_caption: The words before those on the differences.
     """
     return Figure(
         name,
         against_size((metric,), lines, name, datasets),
         columns=2,
         title=title,
-        caption=f"{words}, {WITH_DIFFERENCES}.",
+        caption=f"{beginning_of_caption}, {WITH_DIFFERENCES}.",
     )
 
 
@@ -134,17 +141,27 @@ def _final_metric(
 @declare
 def class_log() -> Figure:
     """Return NLL of classification against training size."""
-    words = "Test NLL against training size"
-    return _final_metric("class-log", "Classification, log loss", "nll", BINARY_LOG, BINARY, words)
+    return _metric_against_size(
+        "class-log",
+        title="Classification, log loss",
+        metric="nll",
+        lines=BINARY_LOG,
+        datasets=BINARY,
+        beginning_of_caption="Test NLL against training size",
+    )
 
 
 # fig:class-err
 @declare
 def class_err() -> Figure:
     """Return the error rate of classification against training size."""
-    words = "Test error rate against training size, β selected by NLL"
-    return _final_metric(
-        "class-err", "Classification, error rate", "error", BINARY_LOG, BINARY, words
+    return _metric_against_size(
+        "class-err",
+        title="Classification, error rate",
+        metric="error",
+        lines=BINARY_LOG,
+        datasets=BINARY,
+        beginning_of_caption="Test error rate against training size, β selected by NLL",
     )
 
 
@@ -152,16 +169,30 @@ def class_err() -> Figure:
 @declare
 def count_log() -> Figure:
     """Return NLL of counts against training size."""
-    words = "Test NLL against training size, DLM with bMC-10"
-    return _final_metric("count-log", "Counts, log loss", "nll", COUNT_LOG, COUNTS, words)
+    return _metric_against_size(
+        "count-log",
+        title="Counts, log loss",
+        metric="nll",
+        lines=COUNT_LOG,
+        datasets=COUNTS,
+        beginning_of_caption="Test NLL against training size, DLM with bMC-10",
+    )
 
 
 # fig:poisson-mre
 @declare
 def count_mre() -> Figure:
     """Return the mean relative error of counts against training size."""
-    words = "Mean relative error against training size, DLM with bMC-10, β selected by NLL"
-    return _final_metric("count-mre", "Counts, relative error", "mre", COUNT_LOG, COUNTS, words)
+    return _metric_against_size(
+        "count-mre",
+        title="Counts, relative error",
+        metric="mre",
+        lines=COUNT_LOG,
+        datasets=COUNTS,
+        beginning_of_caption=(
+            "Mean relative error against training size, DLM with bMC-10, β selected by NLL"
+        ),
+    )
 
 
 def _count_curves(name: str, rival: str) -> Figure:
@@ -170,10 +201,9 @@ def _count_curves(name: str, rival: str) -> Figure:
     panels: list[Panel] = []
     for dataset in ("abalone", "peds1_dir2"):
         for samples in (1, 10, 100):
-            pairs = (("bmc", (samples,)), (rival, (samples,)))
-            estimator_lines = estimators("joint_log_dlm", 0.1, *pairs)
+            lines = estimators("joint_log_dlm", 0.1, ("bmc", (samples,)), (rival, (samples,)))
             title = f"S = {samples}"
-            panel = Panel("curve", dataset, "nll", estimator_lines, name, title=title, median=True)
+            panel = Panel("curve", dataset, "nll", lines, name, title=title, median=True)
             panels.append(panel)
     return Figure(
         name,
@@ -219,7 +249,7 @@ def airline() -> Figure:
 
 
 def _airline_sampling_figure(beta: float) -> Figure:
-    """Return learning curves on airline with exact and sampled gradients at one beta."""
+    """Return learning curves on airline with exact, bMC and uPS gradients at one beta."""
     name = f"airline-sampling-{beta:g}"
     return Figure(
         name,
@@ -259,7 +289,7 @@ def airline_smooth() -> Figure:
 @declare
 def bias() -> Figure:
     """Return histograms of three statistics of gradient draws, a row for each estimator."""
-    # The statistics (docs/SPEC.md, section 8): (i) g.G / |G|^2, (ii) |g|^2 / |G|^2, and the error
+    # `STATISTICS` (docs/SPEC.md, section 8) are (i) g.G / |G|^2, (ii) |g|^2 / |G|^2, and the error
     # |g - G|^2 / |G|^2. The caption names the first two by their numbers.
     panels: list[Panel] = []
     for estimator in ("ups", "bmc", "smooth_bmc"):

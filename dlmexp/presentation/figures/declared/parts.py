@@ -18,8 +18,8 @@ COUNT_LOG = (*ELBOS, *methods(*LOG_DLMS, estimator="bmc", samples=10))
 AGAINST_BETA = methods("beta_elbo", *LOG_DLMS, "fitc")
 AIRLINE_BETAS = (0.1, 1.0, 10.0)
 
-# The datasets of `anatomy`, `inducing` and others, with the end of the names of experiments on
-# them: `reg` stands for `anatomy-reg`, `inducing-reg` ...
+# The datasets of the figures `anatomy`, `inducing` and further ones. Each of these figures has an
+# experiment for each kind of dataset, whose name ends in that kind: `anatomy-reg`, `inducing-reg`.
 SEVEN_DATASETS = {
     "pol": "reg",
     "cadata": "reg",
@@ -35,7 +35,7 @@ WITH_DIFFERENCES = "with the difference to the ELBO of the same repetition below
 EPOCHS_OF_STAND_INS = "A stand-in takes as many steps as airline's 20 epochs."
 
 
-def at_betas(names: Iterable[str], betas: Iterable[float]) -> Lines:
+def methods_at_betas(names: Iterable[str], betas: Iterable[float]) -> Lines:
     """Return a line for each method and beta."""
     betas = tuple(betas)
     lines: list[Line] = []
@@ -44,11 +44,11 @@ def at_betas(names: Iterable[str], betas: Iterable[float]) -> Lines:
     return tuple(lines)
 
 
-AIRLINE_LINES = at_betas(("beta_elbo", *LOG_DLMS), AIRLINE_BETAS)
+AIRLINE_LINES = methods_at_betas(("beta_elbo", *LOG_DLMS), AIRLINE_BETAS)
 
 
-def sampling(beta: float, *rivals: tuple[str, Iterable[int | None]]) -> Lines:
-    """Return lines of the joint DLM at one beta with exact gradients, bMC gradients and rivals.
+def gradient_estimators(beta: float, *rivals: tuple[str, Iterable[int | None]]) -> Lines:
+    """Return lines of the joint DLM at one beta: with exact gradients, bMC gradients and rivals.
 
     Args:
         beta: The beta.
@@ -74,7 +74,11 @@ def against_size(
 
 
 def cadata_against_beta(size: str) -> Panel:
-    """Return the panel of NLL against beta on cadata, at the right of its row."""
+    """Return the panel of NLL against beta on cadata, which stands at the right of its row.
+
+    Args:
+        size: The training size as it is written in a command, such as '5%'.
+    """
     return Panel("betas", "cadata", "nll", AGAINST_BETA, "reg-log", n=size, column=2)
 
 
@@ -90,11 +94,11 @@ def airline_sampling(
     beta: float, rival: tuple[str, Iterable[int | None]], experiment: str, *metrics: str
 ) -> Panels:
     """Return learning curves on airline with exact, bMC and a rival's gradients at one beta."""
-    lines = sampling(beta, rival)
+    lines = gradient_estimators(beta, rival)
     return airline_by_epoch(lines, experiment, *metrics, title=f"β = {beta:g}")
 
 
 def gradient_histogram(estimator: str, statistic: str) -> Panel:
-    """Return the panel of a statistic of an estimator's gradient draws, for 1, 10, 100 samples."""
+    """Return the panel of a statistic of an estimator's gradient draws, by number of samples."""
     lines = estimators("fixed_log_dlm", 0.1, (estimator, (1, 10, 100)))
     return Panel("histogram", "abalone", statistic, lines, "bias", title=ESTIMATORS[estimator])

@@ -1,6 +1,6 @@
 """The kinds of panels, with a module for each.
 
-The module of a kind has two functions. `measure` computes the numbers of one line from rows of the
-tidy table, and `draw` draws panels that share a scale. The module `kind` lists all kinds with their
-properties.
+The module of a kind has two functions. `measure` returns the numbers of one line, computed from
+rows of the tidy table. `draw` draws all panels that share a scale. The module `kind` lists all
+kinds with their properties.
 """

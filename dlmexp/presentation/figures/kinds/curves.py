@@ -1,6 +1,7 @@
 """Measure and draw panels of learning curves: a test metric against epochs or iterations.
 
-Where the lines of a panel differ in method and beta, markers show the method and dashes beta.
+A curve is a line of such a panel. Where lines differ in method and beta, markers show the method
+and dashes show beta.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,14 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from dlmexp.common.console import counted
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.presentation.figures.axes import Tile, frame, inches, line_style, metric_axis_label
+from dlmexp.presentation.figures.axes import (
+    POINTS_PER_INCH,
+    Tile,
+    frame,
+    inches,
+    line_style,
+    metric_axis_label,
+)
 from dlmexp.presentation.figures.looks import Dashes, Look
 from dlmexp.presentation.figures.numbers import Series
 from dlmexp.presentation.figures.panels import Line, Panel
@@ -21,14 +29,15 @@ from dlmexp.presentation.figures.stats import half_width, statistics
 
 # A curve may leave the frame in its first part, in which it falls from an arbitrary start. These
 # are the lengths of this part, as shares of the curve.
-START = 0.1
-START_OF_MEDIANS = 0.25
-# The tail of a curve of medians begins after this share of it. It is summarised by its mean.
-TAIL = 0.75
+FIRST_PART = 0.1
+FIRST_PART_OF_MEDIANS = 0.25
+# A curve of medians is summarised by a mean in its tail, which begins after this share of the
+# curve.
+TAIL_START = 0.75
 BLOCKS = 20  # a curve of medians, which has spikes, is averaged in this many blocks
 MARKER_COUNT = 7  # on a curve whose markers show its method
 DASHES_OF_BETAS: tuple[Dashes, ...] = (":", "-", "--", "-.")  # from the smallest beta up
-LABEL_GAP = 7.5  # points (1/72 inch) between labels at the ends of curves
+LABEL_GAP = 7.5  # between labels at the ends of curves, in typographic points
 
 CurveWithReach = np.ndarray
 """A curve `[3, P]`: its centre, and how far its interval reaches above and below the centre."""
@@ -47,26 +56,29 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
         series.points = statistics(times.astype(float), values, len(rows), panel.median)
         if panel.median:
             series.points = series.points.assign(**_tail(times, values))
-    missing = len(rows) - len(curves)
-    if missing:
-        series.notes.append(f"{counted(missing, 'repetition')} without a learning curve")
+    count_without_curve = len(rows) - len(curves)
+    if count_without_curve:
+        repetitions = counted(count_without_curve, "repetition")
+        series.notes.append(f"{repetitions} without a learning curve")
     return series
 
 
 def _tail(times: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the mean of the tail over time, averaged over repetitions with its 95 % interval.
+    """Return the metric in the tail: its mean over time and repetitions, with a 95 % interval.
 
     Args:
         times: The times of evaluations `[P]`.
         values: The metric by repetition and time `[R, P]`.
 
     Returns:
-        Columns with the same number at all times of the tail, and NaN before.
+        The columns tail, tail_low and tail_high `[P]`. Each has the same number at all times of
+        the tail, and NaN before the tail.
     """
-    is_tail = times >= TAIL * times.max()
+    is_tail = times >= TAIL_START * times.max()
+    known_values = np.where(np.isfinite(values), values, np.nan)
     with np.errstate(invalid="ignore"):
-        tail_means = np.where(np.isfinite(values), values, np.nan)[:, is_tail].mean(axis=1)
-    tail = statistics([0], tail_means[:, None], len(tail_means))
+        tail_means = known_values[:, is_tail].mean(axis=1)  # [R]
+    tail = statistics([0], tail_means[:, None], attempted=len(tail_means))
     mean = float(tail["mean"].iloc[0])
     half = float(half_width(tail)[0])
     return {
@@ -91,7 +103,7 @@ def _curves_by_time(panel: Panel, rows: pd.DataFrame, results: ResultsFolder) ->
 
 @dataclass(frozen=True)
 class End:
-    """The last point of a curve, with its label and the colour of the label."""
+    """The last point of a curve, with the label that stands there and the colour of the label."""
 
     y: float
     x: float
@@ -100,7 +112,7 @@ class End:
 
 
 def draw(tiles: Sequence[Tile]) -> None:
-    """Draw each panel: means with a band, or medians with quartiles, labelled where they end."""
+    """Draw each panel: means with intervals, or medians with quartiles, labelled at their ends."""
     for tile in tiles:
         _draw_panel(tile)
 
@@ -109,8 +121,9 @@ def _draw_panel(tile: Tile) -> None:
     """Draw the curves of a panel in a frame that holds them after their first part."""
     ax = tile.ax
     panel = tile.panel
-    # A block is drawn at its last evaluation, and begins earlier.
-    start = START_OF_MEDIANS + 1 / BLOCKS if panel.median else START
+    # The share of the x-axis from which on the frame holds a curve. A block of medians is drawn at
+    # its last evaluation, so the first block after the first part ends a block later.
+    framed_from = FIRST_PART_OF_MEDIANS + 1 / BLOCKS if panel.median else FIRST_PART
     ends: list[End] = []
     framed: list[CurveWithReach] = []
     for series in tile.lines:
@@ -118,9 +131,11 @@ def _draw_panel(tile: Tile) -> None:
         x, curve = _curve_to_draw(points, panel.median)
         look = curve_look(series.line, panel)
         _draw_curve(ax, x, curve, look, width=0.8 if panel.median else 1.1)
-        framed.append(curve[:, x >= start * x.max()])
+        framed.append(curve[:, x >= framed_from * x.max()])
+        # Where lines differ in method and beta, the legend names the method.
         label = f"β = {series.line.beta:g}" if series.line.names == "beta" else look.label
-        ends.append(End(float(curve[0, -1]), float(x[-1]), label, look.colour))
+        end = End(y=float(curve[0, -1]), x=float(x[-1]), label=label, colour=look.colour)
+        ends.append(end)
     centre, up, down = np.hstack(framed)
     frame(ax, centre, up, down)
     ax.set_ylabel(metric_axis_label(panel, tile.measured.task))
@@ -138,15 +153,16 @@ def curve_look(line: Line, panel: Panel) -> Look:
     A line with beta in its name has the marker of its method and dashes that show beta. Other lines
     have no markers.
     """
-    betas = sorted({other.beta for other in panel.lines if other.names == "beta" and other.beta})
+    lines_with_beta = [other for other in panel.lines if other.names == "beta"]
+    betas = sorted({other.beta for other in lines_with_beta if other.beta})
     if line.names != "beta" or line.beta not in betas:
         return replace(line.look, marker="")
-    dashes = DASHES_OF_BETAS[betas.index(line.beta) % len(DASHES_OF_BETAS)]
-    return replace(line.look, dashes=dashes)
+    dashes_number = betas.index(line.beta) % len(DASHES_OF_BETAS)
+    return replace(line.look, dashes=DASHES_OF_BETAS[dashes_number])
 
 
 def _curve_to_draw(points: pd.DataFrame, median: bool) -> tuple[np.ndarray, CurveWithReach]:
-    """Return the times `[P]` and the curve to draw; medians in blocks, and with their tail."""
+    """Return the times `[P]` and the curve to draw: means, or medians in blocks before a tail."""
     times = points["x"].to_numpy()
     curve = _centre_and_reach(points, median)
     if not median:
@@ -181,19 +197,19 @@ def _means_of_blocks(times: np.ndarray, curve: CurveWithReach) -> tuple[np.ndarr
 
 
 def _with_tail(times: np.ndarray, curve: CurveWithReach, points: pd.DataFrame) -> CurveWithReach:
-    """Return the curve with the mean of its tail, and the interval of this mean, in its last part.
+    """Return the curve with the mean of its tail, and the interval of this mean, in the tail.
 
-    A gap separates this part from the medians before it, as a mean does not continue a median.
+    A gap separates the tail from the medians before it, as a mean does not continue a median.
     """
-    in_tail = points.get("tail", pd.Series(dtype=float)).notna()
-    if not in_tail.any():
+    has_tail_mean = points.get("tail", pd.Series(dtype=float)).notna()
+    if not has_tail_mean.any():
         return curve
-    tail = points[in_tail].iloc[0]
-    mean = float(tail["tail"])
-    half = np.nan_to_num(float(tail["tail_high"] - tail["tail"]))
-    is_tail = times >= tail["x"]
+    first_point_of_tail = points[has_tail_mean].iloc[0]
+    mean = float(first_point_of_tail["tail"])
+    half = np.nan_to_num(float(first_point_of_tail["tail_high"] - first_point_of_tail["tail"]))
+    is_tail = times >= first_point_of_tail["x"]
     with_mean = np.where(is_tail, [[mean], [half], [half]], curve)
-    first_of_tail = np.argmax(is_tail)
+    first_of_tail = np.argmax(is_tail)  # the position of the first True
     with_mean[:, first_of_tail] = np.nan
     return with_mean
 
@@ -201,8 +217,9 @@ def _with_tail(times: np.ndarray, curve: CurveWithReach, points: pd.DataFrame) -
 def _draw_curve(ax: Axes, x: np.ndarray, curve: CurveWithReach, look: Look, width: float) -> None:
     """Draw a curve with its interval as a band."""
     centre, up, down = curve
-    distance = max(len(x) // MARKER_COUNT, 1)  # of markers, in points of the curve
-    ax.plot(x, centre, **line_style(look), linewidth=width, markersize=2.6, markevery=distance)
+    points_per_marker = max(len(x) // MARKER_COUNT, 1)
+    style = line_style(look)
+    ax.plot(x, centre, **style, linewidth=width, markersize=2.6, markevery=points_per_marker)
     ax.fill_between(x, centre - down, centre + up, color=look.colour, alpha=0.15, linewidth=0)
 
 
@@ -217,8 +234,9 @@ def _label_ends(ax: Axes, ends: list[End]) -> None:
     # Heights and gap are shares of the height of the axes.
     heights = np.array([(end.y - low) / (high - low) for end in ends])
     _, axes_height = inches(ax)
-    gap = LABEL_GAP / (axes_height * 72)
+    gap = LABEL_GAP / (axes_height * POINTS_PER_INCH)
     for end, label_height in zip(ends, _set_apart(heights, gap), strict=True):
+        end_in_frame = (end.x, min(max(end.y, low), high))
         connection = {
             "arrowstyle": "-",
             "color": end.colour,
@@ -230,7 +248,7 @@ def _label_ends(ax: Axes, ends: list[End]) -> None:
         }
         ax.annotate(
             end.label,
-            (end.x, min(max(end.y, low), high)),
+            end_in_frame,
             (1.06, label_height),
             textcoords="axes fraction",
             va="center",
@@ -244,10 +262,11 @@ def _label_ends(ax: Axes, ends: list[End]) -> None:
 def _set_apart(heights: np.ndarray, gap: float) -> np.ndarray:
     """Return heights of labels that are at least a gap apart, near the heights of their curves.
 
-    1. Number k is lowered by k gaps. Labels are a gap apart if the lowered heights ascend.
+    1. The height of label k is lowered by k gaps. If the lowered heights ascend, the labels are at
+       least a gap apart.
     2. The lowered heights are made to ascend in two ways: a running maximum pushes labels up, and
-       a running minimum from above pushes them down. The mean of both lies between.
-    3. The means are limited so that, after the gaps are added again, labels lie from 0 to 1.
+       a running minimum from above pushes them down. The mean of the two results is taken.
+    3. The means are limited so that labels lie from 0 to 1 after the gaps are added again.
 
     Args:
         heights: Ascending heights of the ends of curves, as shares of the axes.

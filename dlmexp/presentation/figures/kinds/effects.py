@@ -1,11 +1,11 @@
 """Measure and draw panels of effects, the parts of the difference between joint DLM and ELBO.
 
 ELBO and joint DLM differ in two ways: in the objective (log loss in place of the ELBO's expected
-log likelihood) and in beta (1 or selected). Two methods differ from the ELBO in one of these ways
-each: beta-ELBO in beta, and PPGPR, which is the joint DLM with beta = 1, in the objective.
+log likelihood) and in beta (1 or selected). Two methods differ from the ELBO in only one of these
+ways: beta-ELBO in beta, and PPGPR, which is the joint DLM with beta = 1, in the objective.
 
-Both changes can be made in two orders. An effect is the mean of a change over both orders. So both
-effects add up to the whole difference in every repetition.
+The change of the objective and the change of beta can be made in two orders. The effect of a change
+is its mean over both orders. So the two effects add up to the whole difference in every repetition.
 
 Further effects are the changes of the whole difference if q is trained unwhitened, or if the noise
 has a lower bound. The difference between FITC and ELBO is shown for comparison.
@@ -29,11 +29,11 @@ from dlmexp.presentation.figures.panels import Line, Panel
 from dlmexp.presentation.figures.stats import half_width, statistics
 from dlmexp.presentation.labels import metric_label
 
-# The letters of methods in `FORMULAS`.
+# The methods by their letters in `FORMULAS`.
 METHOD_OF_LETTER = {"E": "elbo", "B": "beta_elbo", "F": "fitc", "P": "ppgpr", "D": "joint_log_dlm"}
 # For each effect, the formula of its bar (`effect`), then those of its marks, each under the method
-# whose marker it has (`MARKS`). A letter stands for the test metric of a method, with the suffix u
-# if q was trained unwhitened, or f if the noise had a lower bound (a floor).
+# whose marker it has (`MARKS`). A letter stands for the test metric of a method. The suffix u means
+# that q was trained unwhitened, and f that the noise had a lower bound (a floor).
 FORMULAS = {
     "whole": {"effect": "D - E"},
     "beta": {"effect": "(B - E + D - P) / 2", "elbo": "B - E", "joint_log_dlm": "D - P"},
@@ -42,7 +42,7 @@ FORMULAS = {
     "noise": {"effect": "Df - Ef - (D - E)", "elbo": "Ef - E", "joint_log_dlm": "Df - D"},
     "fitc": {"effect": "F - E"},
 }
-TERM = re.compile("[A-Z][uf]?")
+TERM = re.compile("[A-Z][uf]?")  # a letter of a method, with its suffix
 # The meaning of each mark, by the method whose marker it has.
 MARKS = {
     "elbo": "the change in ELBO alone",
@@ -50,12 +50,14 @@ MARKS = {
     "ppgpr": "PPGPR − ELBO",
     "beta_elbo": "joint DLM − β-ELBO",
 }
-ROWS = tuple(EFFECT_LOOKS)
-# In rows, counted from 0 at the top:
-END_OF_SUM = 2.5  # above it stand the whole and the two effects that add up to it
+ROWS = tuple(EFFECT_LOOKS)  # the effects from top to bottom
+# The y-axis counts rows from 0 at the top. In its units:
+END_OF_SUM = 2.5  # the line below the whole difference and the two effects that add up to it
 BAR_HEIGHT = 0.34
-BAR_SHIFT = 0.05  # from the middle of its row down to the middle of a bar
-NUMBER_SHIFT = -0.33  # from the middle of its row up to the number of a bar
+BAR_SHIFT = 0.05  # from the middle of a row down to the middle of its bar
+NUMBER_SHIFT = -0.33  # from the middle of a row up to the number of its bar
+# The frame holds an end of an interval that is at most this many means away from the mean.
+MAX_REACH_IN_FRAME = 3
 
 
 def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder) -> Series:
@@ -64,25 +66,25 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
     A mark is left out if a method in its formula was not run. If a method in the formula of the bar
     was not run, there are no points at all.
     """
-    parts: list[pd.DataFrame] = []
+    points: list[pd.DataFrame] = []
     for part, formula in FORMULAS[line.effect].items():
         differences = _evaluate(formula, rows, panel.metric)
+        if differences is None and part == "effect":
+            return Series(line)
         if differences is None:
-            if part == "effect":
-                return Series(line)
             continue
-        point = statistics([len(parts)], differences[:, None], len(differences))
+        point = statistics([len(points)], differences[:, None], attempted=len(differences))
         half = half_width(point)
         low = point["mean"] - half
         high = point["mean"] + half
-        parts.append(point.assign(low=low, high=high, effect=line.effect, part=part))
-    return Series(line, pd.concat(parts, ignore_index=True))
+        points.append(point.assign(low=low, high=high, effect=line.effect, part=part))
+    return Series(line, pd.concat(points, ignore_index=True))
 
 
 def _evaluate(formula: str, rows: pd.DataFrame, metric: str) -> np.ndarray | None:
     """Return the value of a formula in each repetition that has all of its terms.
 
-    None means that one of the terms has no repetitions.
+    The result is None if one of the terms has no repetitions.
     """
     terms: dict[str, pd.Series] = {}
     for term in TERM.findall(formula):
@@ -94,9 +96,7 @@ def _evaluate(formula: str, rows: pd.DataFrame, metric: str) -> np.ndarray | Non
 
 
 def _metric_by_seed(rows: pd.DataFrame, term: str, metric: str) -> pd.Series:
-    """Return the test metric of a term by seed, at the selected beta.
-
-    It is NaN where all candidates failed.
+    """Return the test metric of a term by seed, at the selected beta; NaN if all candidates failed.
 
     Args:
         rows: Rows of all methods.
@@ -116,6 +116,7 @@ def legend() -> list[Line2D]:
     """Return the entries of the legend: bars, intervals, numbers and marks."""
     bar = {"marker": "s", "color": GREY, "markersize": 5.5}
     number = {"marker": "$+.01$", "color": GREY, "markersize": 11, "markeredgewidth": 0.1}
+    # The objects have no positions, as they only show how bars, lines and marks look.
     entries = [
         Line2D([], [], linestyle="none", label="effect (mean of both orders)", **bar),
         Line2D([], [], color=INK, linewidth=0.8, label="its 95 % interval"),
@@ -140,7 +141,7 @@ def _marker(method: str) -> dict[str, Any]:
 
 
 def draw(tiles: Sequence[Tile]) -> None:
-    """Draw panels with a row for each effect, the same rows in all. To the left of 0, DLM gains."""
+    """Draw panels, each with a row for every effect. DLM gains where a bar points to the left."""
     for tile in tiles:
         framed = [0.0]
         for series in tile.lines:
@@ -184,14 +185,16 @@ def _draw_bar(ax: Axes, height: float, colour: str, point: Any) -> list[float]:
         transform=ax.get_yaxis_transform(),
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
     )
-    # An interval of two or three repetitions can be huge. Such an interval may leave the frame.
-    largest_reach = 3 * abs(point.mean)
-    near_ends = [end for end in (point.low, point.high) if abs(end - point.mean) <= largest_reach]
+    # An interval of two or three repetitions can be huge. The ends of such an interval may leave
+    # the frame.
+    largest_reach = MAX_REACH_IN_FRAME * abs(point.mean)
+    ends = (point.low, point.high)
+    near_ends = [end for end in ends if abs(end - point.mean) <= largest_reach]
     return [point.mean, *near_ends]
 
 
 def _number(point: Any) -> str:
-    """Return `−0.012`, with `(4/5)` where some repetitions failed."""
+    """Return `−0.012`, or `−0.012 (4/5)` if one of 5 repetitions failed."""
     number = f"{point.mean:+.3f}".replace("-", "−")
     if not point.failed:
         return number
@@ -199,14 +202,15 @@ def _number(point: Any) -> str:
 
 
 def _set_axes(tile: Tile, low: float, high: float) -> None:
-    """Set axes with a named row for each effect, and x from low to high with a margin."""
+    """Set axes with a labelled row for each effect, and x from low to high with a margin."""
     ax = tile.ax
     ax.axvline(0.0, color=INK, linewidth=0.6, zorder=1)
     margin = 0.12 * (high - low) or 1.0
     ax.set(xlim=(low - margin, high + margin), ylim=(len(ROWS) - 0.5, -0.5))
     ax.axhline(END_OF_SUM, color="#bbbbbb", linewidth=0.5)
-    is_first = tile.column == 0
-    ax.set_yticks(range(len(ROWS)), [EFFECT_LOOKS[row].label if is_first else "" for row in ROWS])
+    has_labels = tile.column == 0
+    labels = [EFFECT_LOOKS[effect].label if has_labels else "" for effect in ROWS]
+    ax.set_yticks(range(len(ROWS)), labels)
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
     ax.grid(visible=True, axis="x")

@@ -27,7 +27,7 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
     Only one repetition is shown because the size of the gradient differs between repetitions.
 
     Returns:
-        The draws, and a point with their mean, whose x is the number of samples.
+        The draws, and a point with their mean at the number of samples.
     """
     draws_by_repetition: list[np.ndarray] = []
     for key in rows["key"]:
@@ -39,11 +39,12 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
     first = has_draws.index(True)
     row = rows.iloc[first]
     squared_norm = row["norm2_G"]
-    # Condition (i) is recorded relative to |G|^2, the other statistics are not.
+    # Condition (i) is recorded in units of |G|^2 already, the other statistics are not.
     unit = 1.0 if panel.metric == "condition_i" else squared_norm
     draws = draws_by_repetition[first]
     draws = draws[np.isfinite(draws)] / unit
-    points = statistics([line.samples or 0], draws[:, None], len(draws)).assign(
+    # `statistics` takes draws as repetitions, so the numbers of repetitions are set afterwards.
+    points = statistics([line.samples or 0], draws[:, None], attempted=len(draws)).assign(
         repetitions=sum(has_draws),
         failed=len(has_draws) - sum(has_draws),
         draws=len(draws),
@@ -57,14 +58,15 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
 def _error_of_reference(row: pd.Series, results: ResultsFolder) -> float:
     """Return an estimate of |G - exact gradient|^2, the error of the reference gradient itself.
 
-    It is computed from the mean of many uPS draws, which differs from the exact gradient by about
-    1 % of that error. The squared distance of this mean to G, minus its squared distance to the
-    gradient by quadrature, is the estimate. NaN means that there are no uPS draws.
+    It is computed from the mean of many uPS draws, as the squared distance of this mean to G minus
+    its squared distance to the gradient by quadrature. The mean differs from the exact gradient by
+    about 1 % of the error of G. NaN means that there are no uPS draws.
     """
     rows = results.candidates
     belongs = (rows["role"] == "gradient") & (rows["estimator"] == "ups")
     for name in ("dataset", "base", "parameterisation", "beta"):
         belongs &= rows[name] == row[name]
+    # Draws of more samples have a more precise mean.
     by_samples = rows.loc[belongs, ["samples", "bias", "bias_quadrature"]].sort_values("samples")
     if by_samples.empty:
         return np.nan
@@ -89,7 +91,7 @@ def draw(tiles: Sequence[Tile]) -> None:
 
 
 def _common_bins(tiles: Sequence[Tile]) -> np.ndarray:
-    """Return the edges of the bins, of equal width on a log axis, for the draws of all panels."""
+    """Return the edges of bins that hold the draws of all panels, equally wide on a log axis."""
     draws_by_line: list[np.ndarray] = []
     for tile in tiles:
         draws_by_line += [series.draws for series in tile.lines]
@@ -100,7 +102,9 @@ def _common_bins(tiles: Sequence[Tile]) -> np.ndarray:
 def _draw_shares(ax: Axes, series: Series, bins: np.ndarray) -> None:
     """Draw a histogram as a filled outline, which takes a tenth of the time of `Axes.hist`."""
     look = series.line.look
-    shares = np.histogram(series.draws, bins)[0] / len(series.draws)
+    counts, _ = np.histogram(series.draws, bins)
+    shares = counts / len(series.draws)
+    # The outline has two corners at each edge of a bin, and begins and ends at 0.
     x = np.repeat(bins, 2)
     y = np.pad(np.repeat(shares, 2), 1)
     ax.fill_between(x, y, color=look.colour, alpha=0.25, linewidth=0)
@@ -118,7 +122,8 @@ def _draw_shares(ax: Axes, series: Series, bins: np.ndarray) -> None:
 def _draw_limit(tile: Tile, bins: np.ndarray) -> None:
     """Draw a guide line: at 1, or at the error of G itself where the statistic is an error.
 
-    A draw that is closer to G than G is to the exact gradient has no visible error of its own.
+    Errors of draws below that of G cannot be told from the error of G. The line is left out if it
+    lies outside of the bins.
     """
     is_error = tile.panel.metric == "error"
     limit = float(tile.lines[0].points["error_of_G"].iloc[0]) if is_error else 1.0

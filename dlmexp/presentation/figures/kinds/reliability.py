@@ -12,27 +12,30 @@ from dlmexp.presentation.figures.numbers import Series
 from dlmexp.presentation.figures.panels import Line, Panel
 from dlmexp.presentation.figures.stats import statistics
 
-EDGE = 3e-4  # the smallest probability on the axis; smaller ones have no visible error
+EDGE = 3e-4  # the smallest probability on the axis; errors of smaller ones would not be visible
 TICKS = [0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999]
 TICK_LABELS = ["0.001", "", "0.1", "0.5", "0.9", "", "0.999"]
 
 
 def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder) -> Series:
-    """Return observed shares against mean predicted ones, in bins of equal numbers of rows."""
-    predicted: list[np.ndarray] = []
-    observed: list[np.ndarray] = []
+    """Return observed shares of class 1 against predicted shares, means over repetitions.
+
+    The shares are those in bins of equal numbers of test rows.
+    """
+    predicted_by_repetition: list[np.ndarray] = []
+    observed_by_repetition: list[np.ndarray] = []
     for key in rows["key"][rows["status"] == "done"]:
         arrays = results.arrays(key)
         if "reliability_p" in arrays:
-            predicted.append(arrays["reliability_p"])
-            observed.append(arrays["reliability_y"])
-    if not predicted:
+            predicted_by_repetition.append(arrays["reliability_p"])
+            observed_by_repetition.append(arrays["reliability_y"])
+    if not predicted_by_repetition:
         return Series(line)
-    predicted_shares = np.array(predicted, dtype=float)  # [repetitions, bins]
-    observed_shares = np.array(observed, dtype=float)
-    bins = range(predicted_shares.shape[1])
-    mean_predicted = statistics(bins, predicted_shares, len(predicted_shares))["mean"]
-    return Series(line, statistics(mean_predicted, observed_shares, len(rows)))
+    predicted = np.array(predicted_by_repetition, dtype=float)  # [R, bins]
+    observed = np.array(observed_by_repetition, dtype=float)  # [R, bins]
+    bin_numbers = range(predicted.shape[1])
+    mean_predicted = statistics(bin_numbers, predicted, attempted=len(predicted))["mean"]
+    return Series(line, statistics(mean_predicted, observed, attempted=len(rows)))
 
 
 def draw(tiles: Sequence[Tile]) -> None:
@@ -56,9 +59,10 @@ def _draw_panel(tile: Tile) -> None:
 
 
 def _minus_predicted(band: Band) -> Band:
-    """Return observed minus predicted shares, without predicted shares of 0 and 1.
+    """Return observed minus predicted shares, without points at predicted shares of 0 and 1.
 
-    A logit axis has no positions for these.
+    A logit axis has no positions for 0 and 1.
     """
-    on_axis = (band.x > 0) & (band.x < 1)
-    return Band(band.x, band.mean - band.x, band.half, band.look).at(on_axis)
+    has_position = (band.x > 0) & (band.x < 1)
+    minus_predicted = Band(band.x, band.mean - band.x, band.half, band.look)
+    return minus_predicted.keep(has_position)

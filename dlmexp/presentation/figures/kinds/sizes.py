@@ -1,7 +1,7 @@
 """Measure and draw panels of a metric against n, M, samples or a time, with beta selected.
 
-Below a panel are the differences to the ELBO of the same repetitions. A panel whose points are all
-at one size has bars.
+A size is a value of n, M or the number of samples. Below a panel are the differences to the ELBO of
+the same repetitions. A panel whose points are all at one size is drawn as bars.
 """
 
 from collections.abc import Sequence
@@ -32,13 +32,13 @@ from dlmexp.presentation.figures.panels import Line, Panel
 from dlmexp.presentation.figures.stats import statistics
 from dlmexp.presentation.labels import metric_label
 
-# In the frame of differences, the usual distance to 0 is the median over lines of the largest
-# difference. A line that is further than this many usual distances away may leave the frame.
-FAR_LINE = 10.0
-# So may a point that is further away than this, if its interval holds 0.
-FAR_POINT = 3.0
-# In the frame of the metric, points of such lines and such points may leave the frame if they lie
-# further beyond all other points than this share of the range of the other points.
+# Lines and points far away from 0 may leave the frame of differences, so that the others can be
+# told apart. Their distances to 0 are multiples of the usual distance, which is the median over
+# lines of the largest distance of a line.
+FAR_LINE = 10.0  # a line is far if its largest distance is greater than this
+FAR_POINT = 3.0  # a point is far if its distance is greater than this and its interval holds 0
+# In the frame of the metric, a far point may leave the frame only if it lies beyond all points that
+# are not far, by more than this share of their range.
 OUTLYING = 0.5
 X_LABELS = {
     "n": "training rows n",
@@ -54,25 +54,29 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
     values = metric_values(rows, panel)
     if not np.isfinite(values).any() and (rows["status"] == "done").any():
         return Series(line, notes=[f"its records have no {metric_label(panel.metric)}"])
-    # An exact objective has no number of samples: 0 stands for it.
-    size_of_rows = rows[_size_column(panel)].fillna(0)
-    sizes, size_numbers = np.unique(size_of_rows, return_inverse=True)
+    # 0 stands for the missing number of samples of an exact objective.
+    size_of_row = rows[_size_column(panel)].fillna(0)
+    sizes, size_numbers = np.unique(size_of_row, return_inverse=True)
     x = _positions(panel, line, rows, sizes)
     if x is None:
         return Series(line, notes=[f"its records have no {panel.x}"])
-    seeds, table = by_seed(rows, size_numbers, values)
+    seeds, values_by_seed = by_seed(rows, size_numbers, values)
     rows_by_size = np.bincount(size_numbers)
-    points = statistics(x, table, rows_by_size)
+    points = statistics(x, values_by_seed, rows_by_size)
     points["betas"] = _selected_betas(rows, size_numbers, np.isfinite(values))
-    values_by_seed = pd.DataFrame(table, seeds, sizes)
-    return Series(line, points, values_by_seed, notes=_failures(points, rows))
+    return Series(
+        line,
+        points,
+        values=pd.DataFrame(values_by_seed, index=seeds, columns=sizes),
+        notes=_failures(points, rows),
+    )
 
 
 def _size_column(panel: Panel) -> str:
-    """Return the column of which each value is a size, and so a point of a line.
+    """Return the column whose values are the sizes; a line has a point for each of them.
 
-    It is the column of the x-axis where that is n or the number of samples. Otherwise points are
-    for each M, and their position is a mean over repetitions.
+    This is the column of the x-axis if it is n or the number of samples. Otherwise the sizes are
+    values of M.
     """
     return panel.x if panel.x in ("n", "samples") else "M"
 
@@ -80,9 +84,9 @@ def _size_column(panel: Panel) -> str:
 def _positions(
     panel: Panel, line: Line, rows: pd.DataFrame, sizes: np.ndarray
 ) -> np.ndarray | None:
-    """Return the position of each size on the x-axis; None if no record has it.
+    """Return the position of each size on the x-axis; None if no record has a position.
 
-    NaN means that the line has no position, and is drawn across the panel.
+    Positions are NaN for a line that is drawn across the panel.
     """
     size_column = _size_column(panel)
     if panel.x == "M" and line.method == "exact":
@@ -90,7 +94,8 @@ def _positions(
     if panel.x == size_column:
         # 0 stands for the missing number of samples of an exact objective.
         return np.where(sizes == 0, np.nan, sizes)
-    # Sizes are values of M, which no record lacks, so there is a group for each of them.
+    # The x-axis has another column, such as a time, of which the mean is taken at each M. All
+    # records have M, so `groupby` returns a mean for each of the sizes, in their order.
     means = rows.groupby(size_column)[panel.x].mean().to_numpy()
     return None if np.isnan(means).all() else means
 
@@ -98,19 +103,19 @@ def _positions(
 def _selected_betas(
     rows: pd.DataFrame, size_numbers: np.ndarray, is_finite: np.ndarray
 ) -> list[str]:
-    """Return, for each size, the betas that the repetitions selected, separated by spaces.
+    """Return a text for each size: the betas that its repetitions selected, separated by spaces.
 
     Args:
         rows: Rows of one line.
-        size_numbers: The number of the size of each row.
+        size_numbers: For each row, the number of its size, from 0.
         is_finite: Whether the metric of each row is finite.
     """
     is_selected = (rows["candidates"] > 1).to_numpy() & is_finite
     betas = rows["beta"].to_numpy(dtype=float)
     texts: list[str] = []
-    for number in range(size_numbers.max() + 1):
-        at_size = betas[is_selected & (size_numbers == number)]
-        texts.append(" ".join(f"{beta:.4g}" for beta in at_size))
+    for size_number in range(size_numbers.max() + 1):
+        betas_at_size = betas[is_selected & (size_numbers == size_number)]
+        texts.append(" ".join(f"{beta:.4g}" for beta in betas_at_size))
     return texts
 
 
@@ -139,7 +144,7 @@ def draw(tiles: Sequence[Tile]) -> None:
 
 
 def _draw_as_bars(tile: Tile) -> None:
-    """Draw a panel of which all lines have a single point, at the same size."""
+    """Draw a panel whose lines have a single point each, all at the same size, as bars."""
     panel = tile.panel
     size = tile.lines[0].points["x"].iloc[0]
     label = metric_axis_label(panel, tile.measured.task)
@@ -150,7 +155,7 @@ def _draw_as_bars(tile: Tile) -> None:
 
 
 def _draw_bars(ax: Axes, curves: Sequence[Band], label: str) -> None:
-    """Draw a bar with its interval and number for each curve of one point."""
+    """Draw a bar with its interval and number for each curve, which has a single point."""
     for row, band in enumerate(curves):
         _draw_bar(ax, row, band)
     ax.set_yticks(range(len(curves)), [band.look.label for band in curves])
@@ -163,14 +168,14 @@ def _draw_bars(ax: Axes, curves: Sequence[Band], label: str) -> None:
 
 
 def _draw_bar(ax: Axes, row: int, band: Band) -> None:
-    """Draw the point of a curve as a bar with its interval and number."""
+    """Draw the single point of a curve as a bar with its interval and number."""
     value = band.mean[0]
-    half = np.nan_to_num(band.half[0])
+    half_or_zero = np.nan_to_num(band.half[0])
     ax.barh([row], [value], BAR_HEIGHT, color=band.look.colour, alpha=0.75)
-    ax.errorbar([value], [row], xerr=[half], fmt="none", ecolor=INK, elinewidth=0.8)
+    ax.errorbar([value], [row], xerr=[half_or_zero], fmt="none", ecolor=INK, elinewidth=0.8)
     ax.annotate(
         f"{value:.3g}".replace("-", "−"),
-        (max(value + half, 0.0), row),
+        (max(value + half_or_zero, 0.0), row),
         (3, 0),
         textcoords="offset points",
         va="center",
@@ -189,6 +194,7 @@ def _draw_as_lines(tile: Tile) -> None:
     if tile.below is None or panel.log:
         draw_bands(ax, curves, zero_line)
     else:
+        # Which points are outliers follows from the differences below.
         _draw_in_frame(ax, curves, _outliers(tile, curves), zero_line)
     if panel.log:
         _set_log_y_axis(ax, curves)
@@ -196,6 +202,7 @@ def _draw_as_lines(tile: Tile) -> None:
     _set_x_axis(ax, panel, positions=x[np.isfinite(x)].tolist())
     if tile.below is not None:
         _draw_differences(tile.below, tile)
+        # Panel and strip share an x-axis, whose label and numbers stand below the strip.
         tile.below.set_xlabel(ax.get_xlabel())
         ax.set_xlabel("")
         ax.tick_params(labelbottom=False)
@@ -215,8 +222,8 @@ def _set_x_axis(ax: Axes, panel: Panel, positions: list[float]) -> None:
 
     An axis of M has ticks at the positions of the points alone.
     """
-    if not positions:  # all lines are drawn across the panel
-        ax.set_xlim(1, 100)
+    if not positions:
+        ax.set_xlim(1, 100)  # any limits: all lines are drawn across the panel
     ax.set_xscale("log")
     log_ticks(ax.xaxis, _ticks_in_decade(ax))
     if panel.x == "M" and positions:
@@ -227,16 +234,16 @@ def _set_x_axis(ax: Axes, panel: Panel, positions: list[float]) -> None:
 
 
 def _ticks_in_decade(ax: Axes) -> tuple[float, ...]:
-    """Return the ticks of a decade of the x-axis, as multiples of its power of ten.
+    """Return as many ticks of a decade of the x-axis as it has room for.
 
-    There are as many as the decade has room for.
+    Ticks are multiples of the power of ten at which the decade begins.
     """
     low, high = ax.get_xlim()
     width, _ = inches(ax)
-    inches_of_decade = width / np.log10(high / low)
-    if inches_of_decade > 1.0:
+    inches_per_decade = width / np.log10(high / low)
+    if inches_per_decade > 1.0:
         return (1.0, 2.0, 5.0)
-    if inches_of_decade > 0.47:
+    if inches_per_decade > 0.47:
         return (1.0, 3.0)
     return (1.0,)
 
@@ -257,13 +264,13 @@ def _difference(series: Series) -> Band | None:
     if "minus_elbo" not in points or points["minus_elbo"].isna().all():
         return None
     mean = points["minus_elbo"].to_numpy(dtype=float)
-    upper_end = points["high"].to_numpy(dtype=float)  # of the interval around the mean
-    half = upper_end - mean
+    upper_end = points["high"].to_numpy(dtype=float)
+    half = upper_end - mean  # the interval is symmetric around the mean
     return Band(points["x"].to_numpy(dtype=float), mean, half, series.line.look)
 
 
 def _draw_differences(ax: Axes, tile: Tile) -> None:
-    """Draw each line minus the ELBO; points off the scale stand at the edge with their value."""
+    """Draw each line minus the ELBO; points that the frame does not hold stand at its edge."""
     ax.axhline(0.0, color=METHOD_LOOKS["elbo"].colour, linewidth=0.8, zorder=1.5)
     differences = _differences(tile.lines)
     _draw_in_frame(ax, differences, _far_points(differences), zero_line=True, markersize=2.6)
@@ -289,57 +296,69 @@ def _draw_in_frame(
         zero_line: Whether there is to be a line at 0.
         style: Further arguments of matplotlib.
     """
-    framed = [band.without(mask) for band, mask in zip(curves, may_leave, strict=True)]
-    draw_bands(ax, framed, zero_line, **style)
+    with_gaps = [band.with_gaps(mask) for band, mask in zip(curves, may_leave, strict=True)]
+    draw_bands(ax, with_gaps, zero_line, **style)
     low, high = ax.get_ylim()
-    are_off: list[np.ndarray] = []
+    masks_off_scale: list[np.ndarray] = []
     for band, mask in zip(curves, may_leave, strict=True):
         is_candidate = mask & np.isfinite(band.mean)
         is_inside = is_candidate & (low < band.mean) & (band.mean < high)
         is_outside = is_candidate & ~is_inside
-        are_off.append(is_outside)
-        # The frame is known only now: draw the line again, through the points that left gaps in it.
+        masks_off_scale.append(is_outside)
+        # The frame is known only now. Draw the line again, with its points inside of the frame in
+        # place of gaps.
         if is_inside.any():
-            draw_band(ax, band.without(is_outside), **style)
-    draw_off_scale(ax, curves, are_off)
+            draw_band(ax, band.with_gaps(is_outside), **style)
+    draw_off_scale(ax, curves, masks_off_scale)
 
 
 def _far_points(differences: Sequence[Band]) -> list[np.ndarray]:
-    """Return, for each line, which points the frame of differences need not hold.
+    """Return, for each line, which points the frame of differences need not hold (`FAR_LINE`).
 
-    These are all points of a line that is far from the others. Single points belong to them if they
-    are far from 0 but their interval holds 0, as one outlying repetition is enough for this.
+    These are all points of a far line, and single far points. A far point counts only if its
+    interval holds 0, as a single outlying repetition may have moved it.
     """
-    largest = [np.nanmax(abs(band.mean)) for band in differences]
-    usual = float(np.median(largest)) if largest else 0.0
-    far: list[np.ndarray] = []
-    for band, largest_of_line in zip(differences, largest, strict=True):
-        is_far_line = largest_of_line > FAR_LINE * usual
+    largest_distances = [np.nanmax(abs(band.mean)) for band in differences]
+    usual_distance = float(np.median(largest_distances)) if largest_distances else 0.0
+    masks: list[np.ndarray] = []
+    for band, largest_distance in zip(differences, largest_distances, strict=True):
+        is_far_line = largest_distance > FAR_LINE * usual_distance
         holds_zero = abs(band.mean) <= band.half
-        is_far_point = (abs(band.mean) > FAR_POINT * usual) & holds_zero
-        far.append(is_far_point | is_far_line)
-    return far
+        is_far_point = (abs(band.mean) > FAR_POINT * usual_distance) & holds_zero
+        masks.append(is_far_point | is_far_line)
+    return masks
 
 
 def _outliers(tile: Tile, curves: Sequence[Band]) -> list[np.ndarray]:
-    """Return, for each line, which points the frame of the metric need not hold.
+    """Return, for each line, which points the frame of the metric need not hold (`OUTLYING`).
 
-    These are far in the frame of differences (`_far_points`), and lie well beyond all other points.
+    These points are far in the frame of differences, and lie well beyond all points that are not.
     """
-    # Only lines with differences are in `far_points`; no points of the others are far.
-    far_points = iter(_far_points(_differences(tile.lines)))
-    are_far: list[np.ndarray] = []
-    for series, band in zip(tile.lines, curves, strict=True):
-        has_difference = _difference(series) is not None
-        none_far = np.zeros(len(band.mean), dtype=bool)
-        are_far.append(next(far_points) if has_difference else none_far)
-    near = np.concatenate([band.mean[~far] for band, far in zip(curves, are_far, strict=True)])
+    far_masks = _far_masks(tile.lines)
+    near_parts = [band.mean[~is_far] for band, is_far in zip(curves, far_masks, strict=True)]
+    near = np.concatenate(near_parts)
     near = near[np.isfinite(near)]
     if not len(near):
         return [np.zeros(len(band.mean), dtype=bool) for band in curves]
     reach = OUTLYING * np.ptp(near)
+    lowest = near.min() - reach
+    highest = near.max() + reach
     outliers: list[np.ndarray] = []
-    for band, is_far in zip(curves, are_far, strict=True):
-        is_beyond = (band.mean > near.max() + reach) | (band.mean < near.min() - reach)
+    for band, is_far in zip(curves, far_masks, strict=True):
+        is_beyond = (band.mean > highest) | (band.mean < lowest)
         outliers.append(is_far & is_beyond)
     return outliers
+
+
+def _far_masks(lines: Sequence[Series]) -> list[np.ndarray]:
+    """Return, for each line, which points are far in the frame of differences.
+
+    No points are far on a line without differences to the ELBO.
+    """
+    masks_of_differences = iter(_far_points(_differences(lines)))
+    masks: list[np.ndarray] = []
+    for series in lines:
+        has_difference = _difference(series) is not None
+        no_points = np.zeros(len(series.points), dtype=bool)
+        masks.append(next(masks_of_differences) if has_difference else no_points)
+    return masks
