@@ -173,11 +173,16 @@ def _draw_mean_intervals(ax: Axes, diagnosis: Diagnosis) -> None:
 
     The interval need not contain the mean: that of a rare count goes from 0 to 0.
     """
-    columns = diagnosis.predictions
+    predictions = diagnosis.predictions
     rows = pd.DataFrame(
-        {"x": columns["mean"], "low": columns["lower_95"], "high": columns["upper_95"]}
+        {
+            "x": predictions["mean"],
+            "low": predictions["lower_95"],
+            "high": predictions["upper_95"],
+        }
     )
     in_order = rows.sort_values("x")
+    # Bins have about equal numbers of rows.
     bin_of_row = np.arange(len(rows)) * INTERVAL_BINS // len(rows)
     bins = in_order.groupby(bin_of_row).mean()
     label = f"95 % interval, mean in {INTERVAL_BINS} bins"
@@ -267,9 +272,9 @@ def _draw_training(ax: Axes, diagnosis: Diagnosis) -> None:
 
 def _draw_over_feature(ax: Axes, diagnosis: Diagnosis) -> None:
     """Draw the prediction over the only feature, with training rows and inducing inputs."""
-    line = diagnosis.curve
+    curve = diagnosis.curve
     schema = diagnosis.model.schema
-    assert line is not None
+    assert curve is not None
     if schema.labels is None:
         column = "mean"
         legend_label = "mean"
@@ -278,16 +283,16 @@ def _draw_over_feature(ax: Axes, diagnosis: Diagnosis) -> None:
         column = f"probability_{schema.labels[1]}"
         legend_label = "probability"
         axis_label = f"probability of {schema.target} = {schema.labels[1]}"
-    x = line["x"]
-    ax.plot(line["rows"], line["targets"], "o", ms=1.8, mew=0, color=GREY, label="training rows")
-    ax.plot(x, line[column], "-", color=BLUE, label=legend_label)
-    if "lower_95" in line:
-        lower = line["lower_95"]
-        upper = line["upper_95"]
+    x = curve["x"]
+    ax.plot(curve["rows"], curve["targets"], "o", ms=1.8, mew=0, color=GREY, label="training rows")
+    ax.plot(x, curve[column], "-", color=BLUE, label=legend_label)
+    if "lower_95" in curve:
+        lower = curve["lower_95"]
+        upper = curve["upper_95"]
         ax.fill_between(x, lower, upper, color=BLUE, alpha=0.2, lw=0, label="95 %")
     # Inducing inputs stand on the lower edge of the frame, which must not move when they are drawn.
     bottom, _ = ax.get_ylim()
-    _draw_inducing_inputs(ax, line["inducing"], low=x[0], high=x[-1], height=bottom)
+    _draw_inducing_inputs(ax, curve["inducing"], low=x[0], high=x[-1], height=bottom)
     ax.set(title="over its one feature", xlabel=schema.features[0], ylabel=axis_label)
     ax.set_ylim(bottom=bottom)
 

@@ -72,7 +72,7 @@ def test_numbers_are_targets_and_predictions():
 def test_classes_have_histograms_of_their_probability_and_names():
     targets = np.array([0, 1, 1])
     columns = {"probability_yes": np.array([0.1, 0.8, 0.9])}
-    diagnosis = diagnosis_of(BINARY, columns=columns, targets=targets)
+    diagnosis = diagnosis_of(BINARY, predictions=columns, targets=targets)
     panel = render(diagnosis).axes[0]
     heights = [patch.get_height() for patch in panel.patches]  # pyright: ignore[reportAttributeAccessIssue]
     assert (sum(heights[:20]), sum(heights[20:])) == (1, 2)
@@ -98,7 +98,7 @@ def test_areas_are_numbers_of_rows_in_calibration_of_classes(schema, area):
     calibration = pd.DataFrame({"promised": [0.2, 0.8], "observed": [0.3, 0.7], "rows": [10, 40]})
     columns = {"probability_yes": Y} if area else {"mean": Y}
     targets = (Y > 0.5).astype(int) if area else Y
-    diagnosis = diagnosis_of(schema, calibration=calibration, columns=columns, targets=targets)
+    diagnosis = diagnosis_of(schema, calibration=calibration, predictions=columns, targets=targets)
     sizes = render(diagnosis).axes[1].collections[0].get_sizes()  # pyright: ignore[reportAttributeAccessIssue]
     assert sizes.tolist() == ([15.0, 60.0] if area else [7.0])
 
