@@ -332,8 +332,9 @@ def _line_above_c(
 ) -> tuple[Float[Tensor, "*B K N"], Float[Tensor, "*B K N"]]:
     """Return slope and height at the left end of a line above c on each interval.
 
-    The line is a tangent where c is concave, and a chord where c is convex. Where c changes from
-    convex to concave, it starts at the left end of c with the largest slope of c.
+    The line is a tangent where c is concave, and a chord where c is convex. On an interval where c
+    changes from convex to concave, the line starts from c at the left end, with the largest slope
+    that c has anywhere.
     """
     is_concave = left.exp() >= density.v
     is_convex = (left + step).exp() <= density.v
@@ -389,14 +390,16 @@ def half_normal_envelope(r: Tensor, p: Tensor) -> HalfNormalEnvelope:
     c = _left_end(r, p)
     exp_minus_c_minus_1 = torch.expm1(-c)
     half_c_squared = c * c / 2
-    # p + r k, the precisions of the two half-normals
+    # The precisions of the two half-normals, p + r k
     p_right = torch.addcdiv(p, r * rise, a)
     p_left = torch.addcdiv(p, r * (c + exp_minus_c_minus_1), half_c_squared)
     return HalfNormalEnvelope(
         right=p_right.rsqrt(),
+        # r d, with d = a + (e^a - 1) (a/2 - 1)
         lift=r * torch.addcmul(a, rise, a / 2 - 1),
         left=p_left.rsqrt(),
         c=c,
+        # How far log q~ has fallen at -c, and its slope there, p c + r (1 - e^-c)
         depth=p_left * half_c_squared,
         slope=torch.addcmul(p * c, r, exp_minus_c_minus_1, value=-1),
     )

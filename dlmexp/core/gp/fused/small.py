@@ -52,16 +52,16 @@ def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]
 
 
 def kl_gradients(
-    m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"], d: Float[Tensor, "B"]
+    m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"], d_kl: Float[Tensor, "B"]
 ) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
-    """Return the gradients in m and L of the sum of `d * kl(m, L)` over the cells."""
+    """Return the gradients in m and L from the gradient d_kl in `kl(m, L)`."""
     m = m.contiguous()
     L = L.contiguous()
-    d = d.contiguous()
+    d_kl = d_kl.contiguous()
     B, M = m.shape
     d_m = torch.empty_like(m)
     d_L = torch.empty_like(L)
-    _kl_gradients[(triton.cdiv(M * M, ENTRIES), B)](m, L, d, d_m, d_L, M, ENTRIES)
+    _kl_gradients[(triton.cdiv(M * M, ENTRIES), B)](m, L, d_kl, d_m, d_L, M, ENTRIES)
     return d_m, d_L
 
 
@@ -103,21 +103,21 @@ def _kl(m, L, out, M, B, MP: tl.constexpr, T: tl.constexpr, PIECE: tl.constexpr)
 
 
 @triton.jit(do_not_specialize=["M"])
-def _kl_gradients(m, L, d, d_m, d_L, M, T: tl.constexpr):
+def _kl_gradients(m, L, d_kl, d_m, d_L, M, T: tl.constexpr):
     """Write T entries of d_L; the first programs also write d_m."""
     b = tl.program_id(1).to(tl.int64)
-    scale = tl.load(d + b)
+    scale = tl.load(d_kl + b)
     i = tl.program_id(0) * T + tl.arange(0, T)
     value = tl.load(L + b * M * M + i, mask=i < M * M, other=1)
     on_diagonal = i % (M + 1) == 0
-    # d_L = d (L - diag(1 / L_jj))
+    # d_L = d_kl (L - diag(1 / L_jj))
     tl.store(
         d_L + b * M * M + i,
         scale * (value - tl.where(on_diagonal, 1 / tl.where(on_diagonal, value, 1), 0)),
         mask=i < M * M,
     )
     if tl.program_id(0) * T < M:
-        # d_m = d m
+        # d_m = d_kl m
         mean = tl.load(m + b * M + i, mask=i < M, other=0)
         tl.store(d_m + b * M + i, scale * mean, mask=i < M)
 
