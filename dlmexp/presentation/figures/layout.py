@@ -285,18 +285,17 @@ def _set_title(
     letter = _letter(tile.panel, all_measured)
     repetitions = _repetitions(tile.measured, all_measured)
     protocol = str(tile.measured.requested_protocol)
-    if not protocols:
-        has_room = columns < 4
-        words = _title(tile.measured, explains_stand_in=has_room, repetitions=repetitions)
-        title = letter + words
-    elif protocol == protocols[0]:
-        words = _title(
-            tile.measured, explains_stand_in=False, repetitions=repetitions, protocol=protocol
-        )
-        title = letter + words
-    else:
+    if protocols and protocol != protocols[0]:
         # The letter and the dataset stand above the first protocol alone.
         title = _separator(tile.panel).join(filter(None, [protocol, repetitions]))
+        return tile.ax.set_title(title, loc="left")
+    has_room = not protocols and columns < 4
+    title = letter + _title(
+        tile.measured,
+        explains_stand_in=has_room,
+        repetitions=repetitions,
+        protocol=protocol if protocols else "",
+    )
     return tile.ax.set_title(title, loc="left")
 
 
@@ -319,7 +318,7 @@ def _repetitions(measured: MeasuredPanel, all_measured: Iterable[MeasuredPanel])
 
 
 def _title(
-    measured: MeasuredPanel, explains_stand_in: bool, repetitions: str = "", protocol: str = ""
+    measured: MeasuredPanel, explains_stand_in: bool, repetitions: str, protocol: str
 ) -> str:
     """Return `dataset, n = 500, R = 10`, with the panel's own title after the dataset.
 

@@ -126,7 +126,7 @@ def _rivals(*versions: str, method: str) -> Lines:
 
 @declare
 def rivals() -> Figure:
-    """Return the NLL of methods that use the validation rows otherwise, minus that of the ELBO."""
+    """Return NLL minus that of the ELBO, for methods that use the validation rows differently."""
     lines = (
         *_rivals("", "recalibrated", "train", method="elbo"),
         *methods("beta_elbo", "joint_log_dlm", role="rivals"),
