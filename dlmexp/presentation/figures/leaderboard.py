@@ -1,8 +1,8 @@
 """Draw the figures of leaderboards: `ranks`, `gains` and `cost` (docs/SPEC.md, section 8).
 
-They show the boards that `dlmexp rank` prints, which are over all data sets. So they are not made
-of objects `Panel`, each of which is on one data set; where this module says panel, it means a pair
-of axes. Each subject of a board, that is each task and kernel, has a figure to itself.
+They show the boards that `dlmexp rank` prints. As a board is over all data sets, these figures are
+not made of objects `Panel`, each of which is on one data set; in this module, a panel is a pair of
+axes. Each subject of a board, that is each task and kernel, has a figure to itself.
 
 Arrays `[K, D]` are of K methods and D data sets, in the order of the board.
 """
@@ -46,11 +46,10 @@ MAX_FOREST_METHODS = 5
 # Otherwise, with at most this many data sets, it has a panel for each data set and board, with a
 # row for each method. Otherwise it is a heat map.
 MAX_DATA_SETS_WITH_PANELS = 4
-# In panels with a row for each method:
-MAX_TICK_INTERVALS = 4
-# A difference is written at the edge if it is larger than the median difference by this factor.
-OFF_SCALE_FACTOR = 5.0
 METHOD_SPREAD = 0.7  # the part of a data set's row over which methods are spread
+MAX_TICK_INTERVALS = 4  # on the x-axis of a panel with a row for each method
+# In such a panel, differences larger than the median by this factor are written at the edge.
+OFF_SCALE_FACTOR = 5.0
 BAR_DISTANCE = 0.035  # between bars that join methods, as a share of all ranks
 # Methods without a look in `METHOD_LOOKS` take these colours and markers in turn.
 OTHER_COLOURS = ("#555555", "#8C6239", "#4B6A88", "#6B8E23")
