@@ -219,7 +219,7 @@ def draw_off_scale(ax: Axes, curves: Sequence[Band], masks: Sequence[np.ndarray]
 
     Args:
         ax: The axes, with their limits.
-        curves: All lines.
+        curves: A band for each line.
         masks: For each line, which of its points are off the scale `[P]`.
     """
     points = _points_off_scale(ax, curves, masks)

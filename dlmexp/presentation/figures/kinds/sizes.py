@@ -291,7 +291,7 @@ def _draw_in_frame(
 
     Args:
         ax: The axes.
-        curves: All lines.
+        curves: A band for each line.
         may_leave: For each line, which of its points may leave the frame.
         zero_line: Whether there is to be a line at 0.
         style: Further arguments of matplotlib.
