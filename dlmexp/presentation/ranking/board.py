@@ -18,6 +18,7 @@ from dlmexp.presentation.ranking.splits import (
     KERNEL_COLUMNS,
     OURS,
     SETTING_COLUMNS,
+    identity_texts,
     notes_on_contents,
     scores_of_splits,
 )
@@ -309,9 +310,8 @@ def _boards_of_subject(
 
 
 def _identities(rows: pd.DataFrame) -> pd.Series:
-    """Return the identity of each row; a missing value of `IDENTITY_COLUMNS` is ''."""
-    values = rows[IDENTITY_COLUMNS]
-    texts = values.astype(object).where(values.notna(), "").astype(str)
+    """Return the identity of each row."""
+    texts = identity_texts(rows)
     return pd.Series(list(texts.itertuples(index=False, name=None)), index=rows.index)
 
 

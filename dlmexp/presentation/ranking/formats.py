@@ -22,9 +22,9 @@ from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.presentation.ranking.board import largest_block
 from dlmexp.presentation.ranking.splits import (
     COVERAGE_COLUMN,
-    IDENTITY_COLUMNS,
     KERNEL_COLUMNS,
     SETTING_COLUMNS,
+    identity_texts,
     scores_of_splits,
 )
 
@@ -91,17 +91,11 @@ def names_of_rows(scores: pd.DataFrame) -> pd.Series:
 
     A name with settings is written as `elbo[rbf,M=50]`.
     """
-    texts = (
-        scores[IDENTITY_COLUMNS]
-        .astype(object)
-        .where(scores[IDENTITY_COLUMNS].notna(), "")
-        .astype(str)
-    )
+    texts = identity_texts(scores)
+    setting_columns = [*KERNEL_COLUMNS, *SETTING_COLUMNS]
     names = texts["method"].copy()
     for method, rows in texts.groupby("method", sort=False):
-        differing = [
-            name for name in [*KERNEL_COLUMNS, *SETTING_COLUMNS] if rows[name].nunique() > 1
-        ]
+        differing = [name for name in setting_columns if rows[name].nunique() > 1]
         if differing:
             settings = rows[differing].apply(_comma_separated, axis="columns")
             names[rows.index] = f"{method}[" + settings + "]"

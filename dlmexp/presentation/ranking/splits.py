@@ -98,6 +98,12 @@ def scores_of_splits(results: ResultsFolder, protocol: str | None = None) -> pd.
     return pd.concat(with_rows, ignore_index=True)
 
 
+def identity_texts(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return the values of `IDENTITY_COLUMNS` as texts; '' where a value is missing."""
+    values = scores[IDENTITY_COLUMNS]
+    return values.astype(object).where(values.notna(), "").astype(str)
+
+
 def notes_on_contents(results: ResultsFolder, protocol: str | None = None) -> list[str]:
     """Return a note on each data set that was run with several contents or test rows.
 
