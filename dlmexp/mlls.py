@@ -87,7 +87,8 @@ class _RowLossObjective(PredictiveLogLikelihood):
     """
 
     takes_tasks: ClassVar[bool] = True
-    """Whether a row may have several tasks (latent functions with a target each), as rows."""
+    """Whether a row may have several tasks: latent functions with a target each. Each task of a row
+    then counts as a row."""
     _targets_checked = False
 
     @abstractmethod
@@ -144,7 +145,7 @@ class _RowLossObjective(PredictiveLogLikelihood):
         # 1. The likelihood and the targets
         likelihood = self.likelihood_of_rows(q, **kwargs)
         mu, v, y = marginals_and_targets(q, target)
-        # The check has to wait for the GPU, if there is one: then check the first step alone.
+        # On a GPU, the check has to wait for pending computations: check only the first step.
         if not (y.is_cuda and self._targets_checked):
             check_values(y, likelihood, type(self.likelihood).__name__)
             self._targets_checked = True

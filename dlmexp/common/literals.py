@@ -41,7 +41,7 @@ def dotted_settings(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
     Args:
         value: A dataclass or a mapping of settings, or the value of one setting.
-        name: The dotted name of `value`.
+        name: The dotted name of `value`; empty for all settings together.
     """
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)

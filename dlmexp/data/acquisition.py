@@ -95,7 +95,7 @@ def _fetch_group(
 
 
 def _groups_to_fetch(spec: DatasetConfig, root: Path) -> list[list[FileSpec]]:
-    """Return the groups of files to try in order.
+    """Return groups of files to download, one of which is enough, in the order to try them.
 
     Raises:
         UserError: no group has an address for all of its files.

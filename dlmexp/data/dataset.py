@@ -85,6 +85,7 @@ def as_spec(node: DatasetConfig | dict[str, Any]) -> DatasetConfig:
     entries = values.get("files", [])
     files = [converted(f"{name}.files", entry, FileSpec) for entry in entries]
     spec = converted(name, values | {"files": files}, DatasetConfig)
+    # Only to check the types of these options, which DatasetConfig does not know.
     converted(f"{name}.options.checks", spec.options.get("checks") or {}, Checks)
     return spec
 

@@ -35,13 +35,14 @@ class Marker:
 
 
 @dataclass(frozen=True)
-class Outlier:
+class Outliers:
     """The outliers of a column.
 
     Attributes:
         row: The row of the most extreme outlier, counted from 0.
         value: The most extreme outlier.
-        deviations: The distance of this outlier from the mean of the middle values, in their
+        deviations: The distance of the most extreme outlier from the mean of the middle values, in
+        their
             standard deviations.
         values: All outliers, without repetitions.
         count: The number of rows with an outlier.
@@ -74,7 +75,7 @@ def missing_marker(values: Float[np.ndarray, " rows"]) -> Marker | None:
     return None
 
 
-def outlier(values: Float[np.ndarray, " rows"]) -> Outlier | None:
+def find_outliers(values: Float[np.ndarray, " rows"]) -> Outliers | None:
     """Return the values that are more than MAX_DEVIATIONS from the mean, if they are few.
 
     Mean and deviation are computed from the middle values. An outlier could make the deviation of
@@ -93,7 +94,7 @@ def outlier(values: Float[np.ndarray, " rows"]) -> Outlier | None:
         return None
     row = int(np.nanargmax(deviations))
     far_values = np.unique(values[is_far])
-    return Outlier(
+    return Outliers(
         row=row,
         value=float(values[row]),
         deviations=float(deviations[row]),

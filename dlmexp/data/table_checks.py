@@ -18,7 +18,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.literals import csv_setting
 from dlmexp.data.config import CsvConfig
 from dlmexp.data.schema import Column, Schema
-from dlmexp.data.suspicious import Outlier, missing_marker, outlier, summands
+from dlmexp.data.suspicious import Outliers, find_outliers, missing_marker, summands
 from dlmexp.data.values import Values, as_numbers, value_kind
 from dlmexp.data.written import (
     DATE_LIKE,
@@ -447,11 +447,11 @@ def _odd_numbers(
         remedy = _declare_missing([f"{marker.value:g}"], options, is_target)
         yield Finding(message, remedy, is_refused=False)
         return
-    extreme = outlier(values)
-    if extreme is not None:
-        texts = [f"{value:.15g}" for value in extreme.values]
+    outliers = find_outliers(values)
+    if outliers is not None:
+        texts = [f"{value:.15g}" for value in outliers.values]
         remedy = _declare_missing(texts, options, is_target)
-        yield Finding(_outlier_message(name, extreme), remedy, is_refused=False)
+        yield Finding(_outlier_message(name, outliers), remedy, is_refused=False)
 
 
 def _declare_missing(texts: Sequence[str], options: CsvConfig, is_target: bool) -> CsvSettings:
@@ -464,11 +464,11 @@ def _declare_missing(texts: Sequence[str], options: CsvConfig, is_target: bool) 
     return remedy
 
 
-def _outlier_message(name: str, extreme: Outlier) -> str:
-    further = f", and {extreme.count - 1} more like it" if extreme.count > 1 else ""
-    deviations = f"{extreme.deviations:.2g}"
+def _outlier_message(name: str, outliers: Outliers) -> str:
+    further = f", and {outliers.count - 1} more like it" if outliers.count > 1 else ""
+    deviations = f"{outliers.deviations:.2g}"
     return (
-        f"column '{name}' is {extreme.value:g} in row {extreme.row + 1}, {deviations} standard "
+        f"column '{name}' is {outliers.value:g} in row {outliers.row + 1}, {deviations} standard "
         f"deviations of the others away from them{further}; if that is a mistake"
     )
 

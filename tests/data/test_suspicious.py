@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlmexp.data.suspicious import missing_marker, outlier, summands
+from dlmexp.data.suspicious import find_outliers, missing_marker, summands
 from tests.support.user_tables import ROWS, VALUES, Y, loaded, written
 
 
@@ -37,7 +37,7 @@ def test_outlier_does_not_hide_itself(value, is_far):
     """With one wild value among 100, the plain standard deviation never makes it 20 away."""
     values = np.random.default_rng(0).normal(size=100)
     values[7] = value
-    odd = outlier(values)
+    odd = find_outliers(values)
     assert (odd is not None) == is_far
     if odd is not None:
         assert (odd.row, odd.count, odd.values) == (7, 1, (value,))
@@ -46,8 +46,8 @@ def test_outlier_does_not_hide_itself(value, is_far):
 def test_rare_codes_and_long_tails_are_no_outliers():
     rare = np.zeros(1000)
     rare[:3] = 1
-    assert outlier(rare) is None
-    assert outlier(np.random.default_rng(0).exponential(size=1000)) is None
+    assert find_outliers(rare) is None
+    assert find_outliers(np.random.default_rng(0).exponential(size=1000)) is None
 
 
 def test_summands_are_found_among_other_columns():
