@@ -42,8 +42,7 @@ class Outliers:
         row: The row of the most extreme outlier, counted from 0.
         value: The most extreme outlier.
         deviations: The distance of the most extreme outlier from the mean of the middle values, in
-        their
-            standard deviations.
+            their standard deviations.
         values: All outliers, without repetitions.
         count: The number of rows with an outlier.
     """
