@@ -89,7 +89,7 @@ WRONG = {
     "a square L": (lambda: _changed(L=np.eye(5)), "(15,)"),
     "too many features": (lambda: _changed(X_mean=np.zeros(4)), "(3,)"),
     "NaN": (lambda: _changed(m=np.full(5, np.nan)), "'m'"),
-    "text in place of numbers": (lambda: _changed(m=np.array(list("abcde"))), "no numbers"),
+    "text in place of numbers": (lambda: _changed(m=np.array(list("abcde"))), "not hold numbers"),
     "no spread": (lambda: _changed(X_std=np.zeros(3)), "not positive"),
     "no spread of targets": (lambda: _changed((b'"y_std":2.0', b'"y_std":0.0')), "not positive"),
     "an unknown mean of targets": (
