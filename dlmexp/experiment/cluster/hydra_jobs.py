@@ -31,7 +31,7 @@ def run_by_hydra(overrides: Sequence[str], settings: HydraSettings, multirun: bo
         status_command = with_results_option("dlmexp status", root)
         print(
             f"{settings.launcher} starts the jobs: none of them is submitted again, and "
-            f"`{status_command}` knows them by their records alone",
+            f"`{status_command}` can show only their records",
             flush=True,
         )
     _, failed_before = Store(root).keys()

@@ -25,7 +25,7 @@ from dlmexp.experiment.running.sweep import Sweep
 
 POLL_SECONDS = 10.0  # between two queries of the queue
 SIGNAL_POLL_SECONDS = 0.5  # between checks for a request to stop
-SETUP = "DLMEXP_SLURM_SETUP"  # shell lines at the start of every job
+SETUP = "DLMEXP_SLURM_SETUP"  # the variable with shell lines for the start of every job
 # Settings of the launcher that are not parameters of sbatch.
 NOT_FOR_SBATCH = ("_target_", "submitit_folder", "max_num_timeout")
 # Shell line: a job has as many threads as cores were granted, and srun, which does not inherit

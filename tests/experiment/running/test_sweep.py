@@ -91,7 +91,7 @@ def test_dataset_of_two_parts_is_loaded_once():
 
 @pytest.mark.parametrize(("limit", "times"), [(1e8, 1), (1.0, 2)])
 def test_splits_of_small_datasets_are_cached(monkeypatch, limit, times):
-    monkeypatch.setattr(module, "CACHED_BYTES", limit)
+    monkeypatch.setattr(module, "MAX_CACHED_BYTES", limit)
     calls = []
     monkeypatch.setattr(module, "prepare", lambda *call: calls.append(call))
     sweep = sweep_of(*DRAWN)
