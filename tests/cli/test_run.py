@@ -1,12 +1,11 @@
 """`dlmexp run`: mistakes cost one sentence and nothing else; Hydra's own flags work."""
 
-import signal
 import subprocess
 import sys
 
 import pytest
 
-from dlmexp.cli import main
+from dlmexp.cli import NO_MEMORY_TO_LOAD, main
 from dlmexp.experiment.records.store import Store
 from tests.support.cells import scored
 from tests.support.processes import TINY
@@ -164,12 +163,12 @@ def test_a_plugins_objective_of_a_wrong_shape_is_refused_before_anything_is_writ
 
 @pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="macOS has no such limit")
-def test_too_little_memory_to_load_a_library_is_one_line(here):
+@pytest.mark.parametrize("reason", NO_MEMORY_TO_LOAD)
+def test_library_that_does_not_fit_into_memory_is_one_line(here, reason):
+    # A limit of the system's would do too, but some libraries then end the process themselves.
+    (here / "torch.py").write_text(f"raise ImportError('libtorch_cpu.so: {reason}')\n")
     command = [sys.executable, "-m", "dlmexp", "run", "dataset=ringnorm_drawn"]
-    limited = ["sh", "-c", 'ulimit -v 700000; exec "$@"', "sh", *command]
-    ended = subprocess.run(limited, capture_output=True, text=True, check=False)
-    # After the message a library whose threads could not start may crash while Python ends.
-    assert ended.returncode in (2, -signal.SIGSEGV, -signal.SIGABRT)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
     assert "not enough memory" in ended.stderr
     assert "Traceback" not in ended.stderr
