@@ -137,7 +137,9 @@ def test_parameters_that_cant_be(name, value):
 
 @pytest.mark.parametrize("estimator", [DLMClassifier, DLMCountRegressor])
 def test_defaults_for_labels_and_counts_are_those_of_the_command(estimator):
-    training = compose(with_default_experiment(["dataset=cadata", "protocol=own"])).training[estimator.task]
+    training = compose(with_default_experiment(["dataset=cadata", "protocol=own"])).training[
+        estimator.task
+    ]
     settings = estimator()._settings()
     assert (settings.iterations, settings.lr) == (training.max_iterations, training.lr)
     assert settings.final_lr == pytest.approx(training.final_lr)

@@ -70,5 +70,7 @@ def test_drawn_data_has_its_size_and_seed():
 
 def test_unknown_noise_is_refused_with_what_there_is():
     spec = read_spec("gp_heavy")
-    with pytest.raises(UserError, match=r"options\.noise=loud: choose one of constant, varying, heavy"):
+    with pytest.raises(
+        UserError, match=r"options\.noise=loud: choose one of constant, varying, heavy"
+    ):
         load(replace(spec, options=spec.options | {"noise": "loud"}), "")
