@@ -43,11 +43,12 @@ from dlmexp.data.config import CsvConfig
 from dlmexp.data.dataset import MAX_ABS_VALUE
 from dlmexp.data.schema import Schema
 from dlmexp.data.splits import (
+    MAX_INDUCING,
     Normalisation,
     Prepared,
     Split,
-    max_inducing_count,
     normalise_split,
+    own_inducing_count,
 )
 from dlmexp.data.values import plain_values
 
@@ -100,9 +101,10 @@ class SparseGP(BaseEstimator):
             in closed form, for `DLMRegressor` with "elbo" or "sq_dlm".
         n_components: Number of Gaussians that the posterior is a mixture of (for "log_dlm"), or
             several to choose from, such as [1, 2, 8].
-        n_inducing: Number of inducing inputs, at most the number of rows trained on; None: 200;
-            "auto": the smallest number up to 200 beyond which there is little to gain, for
-            `DLMRegressor`.
+        n_inducing: Number of inducing inputs, at most the number of rows trained on. None: 200 from
+            2000 rows on, more for fewer rows (282 for 1000, all of 400), where folds have 200.
+            "auto", for `DLMRegressor`: the smallest number up to 200 beyond which there is little
+            to gain.
         kernel: "rbf", "matern32", "matern52" ("matern"), each also with a linear term, such as
             "matern52+linear"; or the path of a GPyTorch kernel class.
         ard: Whether each feature has a lengthscale of its own.
@@ -260,7 +262,7 @@ class SparseGP(BaseEstimator):
         """Return the model of n rows, with a number of components of q."""
         M = self.n_inducing
         if M != AUTO:
-            M = min(int(M or max_inducing_count(n)), n)
+            M = min(int(M or own_inducing_count(n)), n)
         kernel = KERNEL_ALIASES.get(self.kernel, self.kernel)
         kernel_of_numbers, _, _ = kernel_parts(kernel)
         initial = {"lengthscale": "sqrt"} if kernel_of_numbers in STATIONARY else {}
@@ -296,7 +298,11 @@ class SparseGP(BaseEstimator):
                 (trained,) = fit(seeds=seed, **options)
                 return trained, {}
             selection = cross_validate(
-                seed=seed, cv=self._folds(n), components=components, **options
+                seed=seed,
+                cv=self._folds(n),
+                components=components,
+                M_in_folds=None if self.n_inducing else MAX_INDUCING,
+                **options,
             )
         except UserError as error:
             raise InvalidParameter(str(error)) from None

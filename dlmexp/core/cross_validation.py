@@ -77,6 +77,7 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
     *,
     cv: int | float | str = DEFAULT_FOLD_COUNT,
     components: Sequence[int] | None = None,
+    M_in_folds: int | None = None,
     metric: str | None = None,
     estimator: str | Estimator | None = None,
     minibatches: int | Minibatches | None = None,
@@ -103,6 +104,8 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
             "loo" for objectives with a closed form over q: every row is predicted from all others,
             with the hyperparameters of the fit to all rows, so that no fold is trained.
         components: The numbers of Gaussians of q to choose from; None: that of the model.
+        M_in_folds: The most inducing inputs of fits to folds, which take most of the time; None: as
+            many as `model` has.
         metric: The loss on held-out rows: "nll", "mse" (regression), "error" (binary data) or "mre"
             (counts). None: "nll", or "mse" where the objective predicts no variance.
         estimator: As in `dlmexp.fit`.
@@ -150,7 +153,7 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
     fits: dict[Candidate, list[Fit]] = {}
     for K in sorted(set(components or [model.components])):
         model_of_K = replace(model, components=K)
-        fits |= _fits_of_folds(data, model_of_K, candidate_betas, settings, options)
+        fits |= _fits_of_folds(data, model_of_K, candidate_betas, M_in_folds, settings, options)
     # 2. Choose the best candidate, and train it on all rows.
     choice = _Choice.of(fits, metric)
     best_model = replace(model, components=choice.best.components)
@@ -275,6 +278,7 @@ def _fits_of_folds(
     data: _FoldedData,
     model: Model,
     betas: list[float],
+    M_in_folds: int | None,
     settings: Settings,
     options: Mapping[str, Any],
 ) -> dict[Candidate, list[Fit]]:
@@ -282,7 +286,7 @@ def _fits_of_folds(
     train, held_out = data.folds
     row_count = train.shape[1]
     if isinstance(model.M, Integral):
-        model = replace(model, M=min(model.M, row_count))
+        model = replace(model, M=min(model.M, row_count, M_in_folds or row_count))
     minibatches = _limited_minibatches(options["minibatches"], row_count)
     options = {**options, "minibatches": minibatches}
     fits = fit(

@@ -5,6 +5,7 @@ training set of n rows is the first n rows of the pool. So smaller training sets
 ones, and test and validation rows do not depend on n.
 """
 
+import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
@@ -40,6 +41,8 @@ TENTH_PERCENT = Fraction(10)
 SIZE = re.compile(r"\d{1,15}|\d{1,3}(\.\d{1,15})?%", re.ASCII)
 MIN_INDUCING = 20
 MAX_INDUCING = 200
+ROWS_OF_MAX_INDUCING = 2000
+"""Training rows of a user's own data from which on it has `MAX_INDUCING` inducing inputs."""
 
 
 @dataclass(frozen=True)
@@ -591,9 +594,14 @@ def default_inducing_count(n_rows: int) -> int:
     return min(max(n_rows // 100, MIN_INDUCING), MAX_INDUCING)
 
 
-def max_inducing_count(n: int) -> int:
-    """Return the number of inducing inputs for n rows of a user's own data: n, but at most 200."""
-    return min(MAX_INDUCING, n)
+def own_inducing_count(n: int) -> int:
+    """Return the default number of inducing inputs for n training rows of a user's own data.
+
+    It is 200 from 2000 rows on. Fewer rows have as many more as take the same time in a step of
+    ELBO, n M^2, but at most n.
+    """
+    affordable = math.isqrt(ROWS_OF_MAX_INDUCING * MAX_INDUCING**2 // n)
+    return min(max(affordable, MAX_INDUCING), n)
 
 
 def _percent(rows: int, percent: Fraction) -> int:

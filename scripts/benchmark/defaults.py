@@ -22,8 +22,8 @@ from dlmexp.core.baselines import BASELINES, available_baselines, gaussian_score
 from dlmexp.data.splits import (
     Prepared,
     Split,
-    max_inducing_count,
     normalise_split,
+    own_inducing_count,
     permutation,
 )
 
@@ -257,7 +257,7 @@ def _estimator_scores(split: Prepared, device: str) -> dict[str, float]:
 def _inducing_count(candidate: Candidate, n: int) -> int:
     """Return the number of inducing inputs of a candidate with n training rows."""
     if candidate.M is None:
-        return max_inducing_count(n)
+        return own_inducing_count(n)
     return min(candidate.M or n, n)
 
 

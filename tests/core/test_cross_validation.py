@@ -99,6 +99,15 @@ def test_inducing_inputs_and_minibatches_are_no_more_than_rows_of_a_fold():
     assert len(result.fit.hyperparameters["Z"]) == 20
 
 
+def test_folds_may_have_fewer_inducing_inputs_than_the_fit_to_all_rows():
+    X, y = data(n=20)
+    options = {"betas": [10, 1], "settings": FEW, "device": "cpu"}
+    result = dlmexp.cross_validate(X, y, dlmexp.Model(M=12), M_in_folds=5, **options)
+    with_few = dlmexp.cross_validate(X, y, dlmexp.Model(M=5), **options)
+    assert len(result.fit.hyperparameters["Z"]) == 12
+    assert result.losses == pytest.approx(with_few.losses, rel=1e-9)
+
+
 def test_training_that_failed_in_every_fold_says_why():
     X, y = data()
     settings = dlmexp.Settings(lr=1e200, iterations=30)

@@ -32,9 +32,10 @@ from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, as_spec, dataset_names, is_drawn, read_spec
 from dlmexp.data.splits import (
+    MAX_INDUCING,
     SPLIT_VERSION,
     default_inducing_count,
-    max_inducing_count,
+    own_inducing_count,
     resolve_size,
     split,
     with_validation_in_pool,
@@ -523,18 +524,21 @@ class Grid:
 
     def _template(self, n: int, seed: int, fold: int | None = None) -> Cell:
         """Return the beta = 1 ELBO fit on a split, from which all cells on it are made."""
-        return self._elbo_fit(n, seed, fold, M=self._inducing_count(n))
+        M = self.cfg.M or self.dataset.M or self._default_inducing_count(is_fold=fold is not None)
+        if M == AUTO:
+            M = self._chosen_inducing_count(n)
+        return self._elbo_fit(n, seed, fold, M=M)
 
-    def _inducing_count(self, n: int) -> int:
-        """Return M for n training rows, which may exceed the number of rows.
+    def _default_inducing_count(self, *, is_fold: bool) -> int:
+        """Return M where no setting says it."""
+        if self.dataset.loader != "table":
+            return default_inducing_count(len(self.data.y))
+        M = own_inducing_count(self.pool)
+        # Folds only compare candidates, which costs most of the time.
+        return min(M, MAX_INDUCING) if is_fold else M
 
-        M=auto is chosen on the split of seed 0, for all seeds.
-        """
-        is_own_table = self.dataset.loader == "table"
-        default_M = max_inducing_count if is_own_table else default_inducing_count
-        M = self.cfg.M or self.dataset.M or default_M(len(self.data.y))
-        if M != AUTO:
-            return M
+    def _chosen_inducing_count(self, n: int) -> int:
+        """Return M for M=auto and n training rows, chosen on the split of seed 0 for all seeds."""
         if self.choose_M is None:
             raise TypeError("M=auto needs choose_M")
         if n not in self._chosen_M:

@@ -385,6 +385,16 @@ def user_table_grid(*words: str) -> Grid:
     return Grid(cfg, "csv", cfg.dataset["csv"], drawn_regression("csv", rows=1500))
 
 
+def test_small_own_table_has_more_inducing_inputs_in_fits_to_all_rows():
+    table = ["csv.path=a.csv", "csv.target=y"]
+    for words, in_folds, in_refits in (((), {200}, {266}), (("M=90",), {90}, {90})):
+        groups = list(user_table_grid(*table, *words).candidates())
+        cells = [cell for _, cells_of_group in groups for cell in cells_of_group]
+        assert {cell.n for cell in cells} == {1125}, "three quarters of 1500"
+        assert {cell.M for cell in cells if cell.fold is not None} == in_folds
+        assert {cell.M for cell in cells if cell.fold is None} == in_refits
+
+
 def drawn_regression(name: str, rows: int) -> Dataset:
     """Return drawn rows with two features."""
     rng = np.random.default_rng(0)
