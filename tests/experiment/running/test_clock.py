@@ -262,3 +262,16 @@ def test_step_with_evaluations_has_its_share_of_them(monkeypatch):
     cells = (replace(PLAIN, evaluate="10"),)
     assert module.step_seconds(cells, lambda cell: None, target) == 2.0 + 30.0 / 10  # pyright: ignore[reportArgumentType]
     assert calls == ["called first", "called first", "step", "evaluate_test_rows"]
+
+
+def test_timing_of_a_step_begins_without_a_fit(monkeypatch):
+    """A pilot fit or k-means would take longer than the steps, and training repeats them."""
+
+    def program(cells, *_):
+        assert {(cell.pilot, cell.inducing) for cell in cells} == {(0, "first")}
+        raise InterruptedError
+
+    monkeypatch.setattr(module, "program", program)
+    cells = (replace(PLAIN, pilot=60, inducing="kmeans"),)
+    with pytest.raises(InterruptedError):
+        module.step_seconds(cells, lambda cell: None, select_target("cpu", "float64"))  # pyright: ignore[reportArgumentType]
