@@ -19,6 +19,8 @@ from dlmexp.common.reading.files import MIB, open_raw, reading
 
 TEXT_MEMBERS = (".csv", ".tsv", ".txt")
 """Endings of the files in a zip archive that may be tables."""
+SHOWN_TABLES = 5
+"""The number of tables in an archive that a message names."""
 # What `reading` says after the name of a file.
 NOT_FEATHER = "is not a Feather file"
 NOT_JSON_LINES = "is not a file of JSON lines, one object with the columns per line"
@@ -30,27 +32,29 @@ MAX_EXCEL_BYTES = 512 * MIB
 def zip_member(path: Path) -> str | None:
     """Return the name of the only table in a zip archive; None if the file is not a zip archive.
 
+    The name is without folders: `open_raw` finds members in any folder.
+
     Raises:
         Unreadable: the archive has no table, or several.
     """
     if path.suffix.lower() != ".zip":
         return None
     with reading(path, "is not a zip archive"), zipfile.ZipFile(path) as archive:
-        names = list(map(PurePosixPath, archive.namelist()))
-    tables = [path.name for path in names if _is_table(path)]
+        members = [PurePosixPath(name) for name in archive.namelist()]
+    tables = [member for member in members if _is_table(member)]
     if len(tables) != 1:
-        listed = ", ".join(tables[:5]) or "none"
+        listed = ", ".join(map(str, tables[:SHOWN_TABLES])) or "none"
         endings = ", ".join(TEXT_MEMBERS)
         raise Unreadable(
             f"{path}: a zip archive with one file that ends in {endings} is needed; it has {listed}"
         )
-    return tables[0]
+    return tables[0].name
 
 
-def _is_table(path: PurePosixPath) -> bool:
+def _is_table(member: PurePosixPath) -> bool:
     # For every file in an archive, macOS adds a hidden file of the same name with its own notes.
-    is_hidden = "__MACOSX" in path.parts or path.name.startswith(".")
-    return path.suffix.lower() in TEXT_MEMBERS and not is_hidden
+    is_hidden = "__MACOSX" in member.parts or member.name.startswith(".")
+    return member.suffix.lower() in TEXT_MEMBERS and not is_hidden
 
 
 def encoding_of(path: Path, member: str | None, limit: int, typed: str | None = None) -> str:
@@ -104,14 +108,18 @@ def _is_utf8(first: bytes, rest: Iterable[bytes]) -> bool:
 def arrow_copy(stream: IO[bytes], encoding: str = "utf-8") -> pa.BufferReader:
     """Return the content of a stream, in UTF-8, as a buffer that Arrow owns.
 
-    Arrow could read the Python stream itself. But after an error, for instance, Arrow's threads may
-    release their input only when the program ends, and releasing a Python object then aborts the
+    Arrow could read the Python stream itself. But Arrow's threads may release their input only when
+    the program ends, for instance after an error. Releasing a Python object then aborts the
     program.
     """
     copy = pa.BufferOutputStream()
+    if encoding == "utf-8":
+        while block := stream.read(MIB):
+            copy.write(block)
+        return pa.BufferReader(copy.getvalue())
     decoder = codecs.getincrementaldecoder(encoding)()
     while block := stream.read(MIB):
-        copy.write(block if encoding == "utf-8" else decoder.decode(block).encode())
+        copy.write(decoder.decode(block).encode())
     copy.write(decoder.decode(b"", final=True).encode())
     return pa.BufferReader(copy.getvalue())
 
@@ -130,7 +138,7 @@ def read_feather(path: Path, limit: int) -> pa.Table:
             batch.validate(full=True)
             n_bytes += batch.nbytes
             if n_bytes > limit:
-                raise Unreadable(f"{path} unfolds to more than {limit} bytes: refused")
+                raise Unreadable(f"{path} takes more than {limit} bytes in memory: refused")
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema)
 
@@ -142,10 +150,10 @@ def read_json_lines(path: Path, limit: int) -> pa.Table:
     """
     with open_raw(path, limit=limit) as stream, reading(path, NOT_JSON_LINES):
         table = arrow_json.read_json(arrow_copy(stream))
-        return _times_as_text(table)
+        return _with_microseconds(table)
 
 
-def _times_as_text(table: pa.Table) -> pa.Table:
+def _with_microseconds(table: pa.Table) -> pa.Table:
     """Return a table whose timestamps are in microseconds, as those of CSV files are."""
     for position, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type):
@@ -171,9 +179,11 @@ def read_excel(path: Path) -> pa.Table:
         workbook = openpyxl.load_workbook(path, read_only=True, data_only=True)
         rows_by_sheet = _rows_by_sheet(workbook)
         workbook.close()
-    if len(rows_by_sheet) != 1:
-        sheets = ", ".join(rows_by_sheet) or "none with values"
-        advice = "save the one with the table as CSV" if rows_by_sheet else "write a table into it"
+    if not rows_by_sheet:
+        raise UserError(f"{path} has no sheet with values: write a table into it")
+    if len(rows_by_sheet) > 1:
+        sheets = ", ".join(rows_by_sheet)
+        advice = "save the one with the table as CSV"
         raise UserError(f"{path} has {len(rows_by_sheet)} sheets ({sheets}): {advice}")
     (rows,) = rows_by_sheet.values()
     with reading(path, NOT_EXCEL):
@@ -181,11 +191,11 @@ def read_excel(path: Path) -> pa.Table:
 
 
 def _check_excel_size(path: Path) -> None:
-    """Raise Unreadable if a workbook unfolds to too many bytes."""
+    """Raise Unreadable if a workbook is too large when decompressed."""
     with zipfile.ZipFile(path) as archive:
         n_bytes = sum(info.file_size for info in archive.infolist())
     if n_bytes > MAX_EXCEL_BYTES:
-        raise Unreadable(f"{path} unfolds to {n_bytes} bytes, more than {MAX_EXCEL_BYTES}")
+        raise Unreadable(f"{path} decompresses to {n_bytes} bytes, more than {MAX_EXCEL_BYTES}")
 
 
 def _rows_by_sheet(workbook: Any) -> dict[str, list[tuple]]:
@@ -220,14 +230,25 @@ def _value_at(row: tuple, position: int) -> Any:
 
 
 def _arrow_column(values: list) -> pa.Array:
-    """Return the values of a column as an Arrow array; values of several types become texts."""
-    types = set(map(type, values)) - {type(None)}
-    if types and types <= {int, bool}:
-        return pa.array(values, pa.int64())
-    if types and types <= {int, bool, float}:
-        return pa.array(values, pa.float64())
+    """Return the values of a column as an Arrow array, in a type that fits all of them.
+
+    Numbers of several types become floating-point numbers, and truth values among numbers become 0
+    and 1. Any other mixture of types becomes text.
+    """
+    types = {type(value) for value in values if value is not None}
+    if len(types) > 1 and types <= {bool, int, float}:
+        number = float if float in types else int
+        values = [None if value is None else number(value) for value in values]
+        types = {number}
+    if types == {int} and not _fit_int64(values):
+        values = [None if value is None else float(value) for value in values]
     if len(types) == 1:
         with suppress(pa.ArrowException):
             return pa.array(values)
     texts = [None if value is None else str(value) for value in values]
     return pa.array(texts, pa.string())
+
+
+def _fit_int64(values: list[int | None]) -> bool:
+    """Return whether all integers can be numbers of 64 bits, the largest that Arrow has."""
+    return all(value is None or -(1 << 63) <= value < 1 << 63 for value in values)

@@ -203,7 +203,7 @@ def _read_parquet(path: Path, limit: int) -> pa.Table:
         batches.append(piece)
         n_bytes += piece.nbytes
         if n_bytes > limit:
-            raise Unreadable(f"{path} unfolds to more than {limit} bytes: refused")
+            raise Unreadable(f"{path} takes more than {limit} bytes in memory: refused")
     if not batches:
         return pa.table(dict.fromkeys(names, pa.nulls(0)))
     return pa.Table.from_batches(batches)
@@ -402,7 +402,7 @@ def _parquet_pieces(path: Path) -> tuple[list[str], Iterator[pa.RecordBatch]]:
             raise ValueError(f"it has {len(names)} columns, more than {MAX_COLUMNS}")
         for group in range(file.metadata.num_row_groups):
             if file.metadata.row_group(group).total_byte_size > limit:
-                raise ValueError(f"it claims to unfold to more than {limit} bytes")
+                raise ValueError(f"it claims to take more than {limit} bytes in memory")
     unique = [name for name in names if names.count(name) == 1]
 
     def pieces() -> Iterator[pa.RecordBatch]:

@@ -3,7 +3,9 @@
 import gzip
 import io
 import json
+import sys
 import zipfile
+from types import SimpleNamespace
 
 import pandas as pd
 import pyarrow as pa
@@ -72,6 +74,67 @@ def test_workbook_with_one_sheet_of_values(tmp_path):
         for sheet in ("2023", "2024"):
             FRAME.to_excel(writer, sheet_name=sheet, index=False)
     with pytest.raises(UserError, match=r"2 sheets \(2023, 2024\)"):
+        read_table(path)
+
+
+class Sheet:
+    title = "Sheet"
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def iter_rows(self, values_only):
+        assert values_only
+        return iter(self.rows)
+
+
+class Workbook(list):
+    def close(self):
+        pass
+
+
+def read_workbook(tmp_path, monkeypatch, rows) -> pa.Table:
+    """Return the table of a workbook with one sheet, as read without openpyxl."""
+    path = tmp_path / "t.xlsx"
+    path.write_bytes(zipped())
+    book = Workbook([Sheet(rows)])
+    openpyxl = SimpleNamespace(load_workbook=lambda path, **options: book)
+    monkeypatch.setitem(sys.modules, "openpyxl", openpyxl)
+    return read_table(path)
+
+
+COLUMNS_OF_WORKBOOKS = {
+    "truth values": ([True, False, None], pa.bool_(), [True, False, None]),
+    "truth values among integers": ([True, 2, None], pa.int64(), [1, 2, None]),
+    "truth values among numbers": ([True, 2.5, 3], pa.float64(), [1.0, 2.5, 3.0]),
+    "integers of more than 64 bits": ([1, 10**20], pa.float64(), [1.0, 1e20]),
+    "numbers among texts": ([1, "x"], pa.string(), ["1", "x"]),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS_OF_WORKBOOKS)
+def test_column_of_a_workbook_has_a_type_that_fits_all_values(tmp_path, monkeypatch, kind):
+    values, expected_type, expected = COLUMNS_OF_WORKBOOKS[kind]
+    # Rows without any value are left out: the column `row` has a value everywhere.
+    rows = [("row", "a"), *enumerate(values)]
+    column = read_workbook(tmp_path, monkeypatch, rows).column("a")
+    assert column.type == expected_type
+    assert column.to_pylist() == expected
+
+
+def test_workbook_without_values_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="no sheet with values"):
+        read_workbook(tmp_path, monkeypatch, rows=[(None, None)])
+
+
+def test_table_in_a_folder_of_an_archive_is_read(tmp_path):
+    path = tmp_path / "t.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("folder/t.csv", TEXT)
+    pd.testing.assert_frame_equal(read_table(path).to_pandas(), FRAME)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("other/t.csv", TEXT)
+    with pytest.raises(UserError, match=r"it has folder/t\.csv, other/t\.csv"):
         read_table(path)
 
 
