@@ -1,7 +1,7 @@
 """A trained cell as arrays, and as the bytes of one `.npz` file.
 
 The file has q, hyperparameters, inducing inputs, normalisation and the names of columns. It is read
-without pickle, which could run code of the file, and checked before use.
+without pickle, which could run code that is hidden in the file. Its arrays are checked before use.
 """
 
 import io
@@ -75,7 +75,8 @@ class Header(msgspec.Struct):
 def encoded(model: TrainedCell) -> bytes:
     """Return a model as the bytes of a `.npz` file.
 
-    L is made lower triangular, and only its lower triangle is written.
+    L is replaced by the lower triangular square root of the same covariance, and only its lower
+    triangle is written.
     """
     header = Header(FORMAT, model.cell, model.schema, model.y_mean, model.y_std)
     L = lower_triangular(model.L)
@@ -105,8 +106,8 @@ def load_file(path: Path) -> TrainedCell:
     try:
         return decoded(read_content(path))
     except (Unreadable, OSError) as error:
-        # The text of an OSError repeats the path; its `strerror` is the reason alone.
-        reason = getattr(error, "strerror", error)
+        # The text of an error of the system repeats the path; its `strerror` is the reason alone.
+        reason = getattr(error, "strerror", None) or error
         raise UserError(f"'{path}' can't be used as a model: {reason}") from None
 
 
@@ -127,7 +128,7 @@ def decoded(content: bytes) -> TrainedCell:
     M = header.cell.M
     lower_triangle = arrays["L"]
     rows, columns = np.tril_indices(M)
-    L = np.zeros((*_components(header.cell), M, M), lower_triangle.dtype)
+    L = np.zeros((*_leading_dimensions(header.cell), M, M), lower_triangle.dtype)
     L[..., rows, columns] = lower_triangle
     hyper = {}
     for name, value in arrays.items():
@@ -149,37 +150,41 @@ def decoded(content: bytes) -> TrainedCell:
 def _check_arrays(header: Header, arrays: dict[str, np.ndarray]) -> None:
     """Check that arrays are complete, finite, and of the shapes that follow from cell and schema.
 
-    Here hyperparameters other than `Z` and `mean` may have any shape: their shapes depend on kernel
+    Hyperparameters other than `Z` and `mean` may have any shape here: their shapes depend on kernel
     and likelihood, and are checked when the model is used (`predictor.checked_kernel`).
 
     Raises:
         Unreadable: an array is missing, unknown or not sound.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
+    required = _required_shapes(header)
+    for name in required:
+        if name not in arrays:
+            raise Unreadable(f"it has no array '{name}', which every model has")
     for name, array in arrays.items():
-        if name.startswith(HYPER_PREFIX):
-            shapes[name] = array.shape
-    shapes |= _required_shapes(header)
-    for name in (*shapes, *arrays):
-        shape = shapes.get(name)  # None for an array that models do not have
-        if name not in arrays or not _is_sound(name, arrays[name], shape):
-            raise Unreadable(f"its array '{name}' is not that of a model: {shape} finite numbers")
+        if name in required:
+            _check_array(name, array, required[name])
+        elif name.startswith(HYPER_PREFIX):
+            _check_array(name, array, array.shape)
+        else:
+            raise Unreadable(f"it has an array '{name}', which no model has")
     if not math.isfinite(header.y_mean) or not math.isfinite(header.y_std):
         raise Unreadable("the mean or the standard deviation of its targets is not finite")
     deviations = [*arrays["X_std"], header.y_std]
-    if min(deviations) <= 0 or arrays["jitter"] < 0:
-        raise Unreadable("a standard deviation or the jitter in it is not positive")
+    if min(deviations) <= 0:
+        raise Unreadable("a standard deviation in it is not positive")
+    if arrays["jitter"] < 0:
+        raise Unreadable("its jitter is negative")
 
 
 def _required_shapes(header: Header) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the arrays that every model has, by name."""
     M = header.cell.M
     D = len(header.schema.features)
-    components = _components(header.cell)
+    leading = _leading_dimensions(header.cell)
     n_lower = M * (M + 1) // 2  # entries of a lower triangle
     return {
-        "m": (*components, M),
-        "L": (*components, n_lower),
+        "m": (*leading, M),
+        "L": (*leading, n_lower),
         "jitter": (),
         HYPER_PREFIX + "Z": (M, D),
         HYPER_PREFIX + "mean": (),
@@ -189,28 +194,40 @@ def _required_shapes(header: Header) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _components(cell: Cell) -> tuple[int, ...]:
+def _leading_dimensions(cell: Cell) -> tuple[int, ...]:
     """Return the leading dimensions of m and L: (K,) for a mixture, () for a single Gaussian."""
     return (cell.components,) if cell.components > 1 else ()
 
 
-def _is_sound(name: str, array: np.ndarray, shape: tuple[int, ...] | None) -> bool:
-    """Return whether an array has this shape, the right type, and finite values.
+def _check_array(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Check that an array has this shape, the type that belongs to its name, and finite values.
 
     `X_constant` is an array of booleans; all others are arrays of floating-point numbers.
+
+    Raises:
+        Unreadable: the array is not sound.
     """
-    dtype_kind = "b" if name == "X_constant" else "f"
+    if name == "X_constant":
+        dtype_kind = "b"
+        content = "booleans"
+    else:
+        dtype_kind = "f"
+        content = "floating-point numbers"
     if array.shape != shape or array.dtype.kind != dtype_kind:
-        return False
-    return bool(np.isfinite(array).all())
+        raise Unreadable(
+            f"its array '{name}' is {array.dtype} of shape {array.shape}: "
+            f"a model has {content} of shape {shape} there"
+        )
+    if not np.isfinite(array).all():
+        raise Unreadable(f"its array '{name}' has values that are not finite")
 
 
 def lower_triangular(L: Float[np.ndarray, "*K M M"]) -> Float[np.ndarray, "*K M M"]:
     """Return the lower triangular square root of L L^T, for every component.
 
-    The L of an objective may be a square root that is not triangular. With L^T = Q R, L L^T is
-    R^T R, so R^T is a triangular square root. Its columns may change sign: they get the signs for
-    which the diagonal is not negative.
+    Some objectives train a square root L that is not triangular. With L^T = Q R, L L^T is R^T R, so
+    R^T is a triangular square root. It remains one if columns change their sign: each column gets
+    the sign for which its entry on the diagonal is not negative.
     """
     if not np.triu(L, 1).any():
         return L

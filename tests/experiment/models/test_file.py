@@ -12,7 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp.cli import main
-from dlmexp.common.errors import Unreadable
+from dlmexp.common.errors import Unreadable, UserError
+from dlmexp.experiment.models import file
 from dlmexp.experiment.models.file import HEADER_ARRAY, decoded, encoded, lower_triangular
 from dlmexp.experiment.plan.compose import compose
 from dlmexp.experiment.records.manifests import read_manifests, write_manifest
@@ -83,12 +84,12 @@ WRONG = {
         lambda: _changed((b'"kind":', b'"king":1,"kind":')),
         "unknown field",
     ),
-    "no mean": (lambda: _changed(m=None), "'m'"),
-    "no inducing inputs": (lambda: _changed(hyper__Z=None), "'hyper.Z'"),
+    "no mean": (lambda: _changed(m=None), "no array 'm'"),
+    "no inducing inputs": (lambda: _changed(hyper__Z=None), "no array 'hyper.Z'"),
     "too few inducing inputs": (lambda: _changed(hyper__Z=np.zeros((4, 3))), "(5, 3)"),
     "a square L": (lambda: _changed(L=np.eye(5)), "(15,)"),
     "too many features": (lambda: _changed(X_mean=np.zeros(4)), "(3,)"),
-    "NaN": (lambda: _changed(m=np.full(5, np.nan)), "'m'"),
+    "NaN": (lambda: _changed(m=np.full(5, np.nan)), "'m' has values that are not finite"),
     "text in place of numbers": (lambda: _changed(m=np.array(list("abcde"))), "not hold numbers"),
     "no spread": (lambda: _changed(X_std=np.zeros(3)), "not positive"),
     "no spread of targets": (lambda: _changed((b'"y_std":2.0', b'"y_std":0.0')), "not positive"),
@@ -100,10 +101,20 @@ WRONG = {
         lambda: _changed((b'"y_std":2.0', b'"y_std":Infinity')),
         "not finite",
     ),
-    "a negative jitter": (lambda: _changed(jitter=np.float64(-1e-9)), "not positive"),
-    "numbers in place of truth": (lambda: _changed(X_constant=np.zeros(3)), "'X_constant'"),
-    "infinite L": (lambda: _changed(L=np.full(15, np.inf)), "'L'"),
-    "a foreign array": (lambda: _changed(extra=np.zeros(3)), "'extra'"),
+    "a negative jitter": (lambda: _changed(jitter=np.float64(-1e-9)), "jitter is negative"),
+    "numbers in place of truth": (
+        lambda: _changed(X_constant=np.zeros(3)),
+        "a model has booleans of shape (3,) there",
+    ),
+    "infinite L": (lambda: _changed(L=np.full(15, np.inf)), "'L' has values that are not finite"),
+    "infinite hyperparameter": (
+        lambda: _changed(hyper__lengthscale=np.full(3, np.inf)),
+        "'hyper.lengthscale' has values that are not finite",
+    ),
+    "a foreign array": (
+        lambda: _changed(extra=np.zeros(3)),
+        "an array 'extra', which no model has",
+    ),
 }
 
 
@@ -113,6 +124,23 @@ def test_unsound_model_is_refused_with_the_reason(what):
     with pytest.raises(Unreadable) as refused:
         decoded(content())
     assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(13, "Permission denied", "a.npz"), "Permission denied"),
+        (OSError("the library has no number"), "the library has no number"),
+    ],
+)
+def test_error_of_the_system_is_reported_with_its_reason(monkeypatch, error, reason):
+    def read(path):
+        raise error
+
+    monkeypatch.setattr(file, "read_content", read)
+    with pytest.raises(UserError) as refused:
+        file.load_file(Path("a.npz"))
+    assert str(refused.value) == f"'a.npz' can't be used as a model: {reason}"
 
 
 MODULE = """
