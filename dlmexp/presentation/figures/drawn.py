@@ -142,7 +142,7 @@ def _description(measured: MeasuredPanel, line: Line) -> dict[str, Any]:
     return {
         "dataset": measured.panel.dataset,
         "metric": measured.panel.metric,
-        "against": measured.panel.against,
+        "against": measured.panel.x_name,
         "n": measured.n,
         "method": f"{line.method} {line.version}".strip(),
         "estimator": line.estimator,

@@ -222,7 +222,7 @@ def not_drawn(panels: Iterable[MeasuredPanel], is_comparison: bool) -> list[str]
         if has_rows and not measured.nonempty_series and panel.experiment:
             name = _panel_name(measured, is_comparison)
             metric = metric_label(panel.metric)
-            texts[f"Not drawn: {name}, {metric} against {panel.against}: no result has it."] = None
+            texts[f"Not drawn: {name}, {metric} against {panel.x_name}: no result has it."] = None
     return list(texts)
 
 

@@ -2,8 +2,9 @@
 
 To add a figure, declare a `Figure` of `Panel`s and register it. A plugin calls
 `FIGURES.add(id, figure)`; the figures of this package are functions under `@declare` in the folder
-`declared`. From the declaration, the program chooses the rows to draw, finds out what was not run,
-and prints the commands that compute it. A new kind of panel is a `PanelKind` in `PANEL_KINDS`.
+`declared`. From the declaration, the program chooses the rows of the results table to draw, finds
+out what was not run, and prints the commands that compute it. A new kind of panel is a `PanelKind`
+in `PANEL_KINDS`.
 """
 
 from collections import Counter
@@ -44,10 +45,11 @@ VERSIONS = {
     "train": Version("trained on validation too", ":", "+"),
     "short": Version("β ≥ 0.01", "--", ""),
 }
-# The smallest beta of the paper's grids. The version `short` selects beta from this value up.
+# The smallest beta of the paper's grids. Our grids go below it; the version `short` selects beta as
+# if they did not.
 SHORT_GRID_MIN = 0.01
-# In this order, dashes and markers distinguish several lines that would look the same. The first of
-# these lines keeps its marker.
+# Of several lines that would look the same, the first keeps its dashes and its marker. Each further
+# line gets the next of these dashes, and the next of these markers.
 DASHES: tuple[Dashes, ...] = ("-", "--", "-.", ":")
 MORE_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
@@ -59,7 +61,7 @@ RANKS = "ranks"
 GAINS = "gains"
 COST = "cost"
 LEADERBOARD_FIGURES = (RANKS, GAINS, COST)  # over all datasets (module `leaderboard`)
-VERDICTS_FIGURE = "claims"  # over all datasets too (module `verdicts`)
+VERDICTS_FIGURE = "claims"  # verdicts on the paper's claims, over all datasets (module `verdicts`)
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,11 @@ class Line:
         estimator: The estimator of the objective's expectations.
         samples: The number of samples of the estimator; None if it takes none.
         beta: The beta of all points; None means the beta that was selected for each repetition.
-        names: What the legend names, as it differs between the lines of a panel: the method, the
-            estimator, beta besides the method, or `both` method and estimator.
-        effect: In a panel of effects, the effect that is shown; else ''.
-        role: The role of the rows; '' means the role that panels of this kind are drawn from.
+        names: What distinguishes the line from the others in the legend: its `method`; its
+            `estimator`; its method and `beta`; or `both` method and estimator.
+        effect: In a panel of effects, the effect that is shown, a key of `EFFECT_LOOKS`; else ''.
+        role: The role of the rows, a value of the column `role` of the results table; '' means the
+            role of the kind of panel (`PanelKind.role`).
         version: A key of `VERSIONS`; '' means the usual result of the method.
         place: The number of earlier lines of the panel that would look the same. Lines with
             different places differ in dashes and marker.
@@ -115,7 +118,7 @@ class Line:
 
     @property
     def label(self) -> str:
-        """The name of the line in notes."""
+        """The name of the line in the notes of a figure (module `notes`)."""
         if self.names == "beta":
             return f"{self.look.label}, β = {self.beta:g}"
         return self.look.label
@@ -151,7 +154,8 @@ def distinguishable(lines: Iterable["Line"]) -> tuple["Line", ...]:
     """Return the lines of a panel, changed so that no two of them look the same.
 
     Where one method has lines with several estimators, their names get the estimator. Lines that
-    would still look the same get different places.
+    would still look the same get different places. Lines of a version need no place: the version
+    has dashes and a marker of its own.
     """
     lines = tuple(lines)
     distinct: list[Line] = []
@@ -206,9 +210,9 @@ class Panel:
             data.
         n: The training size as it is written in a command, such as '5%'; None means the size with
             the most rows.
-        x: What lies on the x-axis. In panels of kind `sizes`: n, M, samples or another column; with
-            another column there is a point for each M, at the mean of the column over repetitions.
-            In curves: iterations or epochs.
+        x: What lies on the x-axis. In panels of kind `sizes`: n, M, samples, or any other column of
+            the results table. With such a column there is a point for each M, at the mean of the
+            column over repetitions. In curves: iterations or epochs.
         title: Words that follow the dataset in the title.
         log: Whether the metric has a log axis.
         median: Whether median and quartiles are drawn instead of mean and interval.
@@ -245,8 +249,8 @@ class Panel:
         return PANEL_KINDS[self.kind]
 
     @property
-    def against(self) -> str:
-        """The name of what lies on the x-axis."""
+    def x_name(self) -> str:
+        """The name of what lies on the x-axis, also in kinds of panels that fix it."""
         if self.kind == "curve":
             return "epochs" if self.x == "epochs" else "iterations"
         return self.panel_kind.x or self.x

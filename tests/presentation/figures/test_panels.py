@@ -24,7 +24,7 @@ def test_a_panel_of_an_unknown_kind_or_metric_is_refused(kind, metric):
 
 
 @pytest.mark.parametrize(
-    ("kind", "metric", "x", "against"),
+    ("kind", "metric", "x", "x_name"),
     [
         ("sizes", "nll", "M", "M"),
         ("betas", "nll", "n", "beta"),
@@ -35,8 +35,9 @@ def test_a_panel_of_an_unknown_kind_or_metric_is_refused(kind, metric):
         ("effects", "nll", "n", "effect"),
     ],
 )
-def test_a_panel_names_its_x_axis(kind, metric, x, against):
-    assert Panel(kind, "banana", metric, (), "", x=x).against == against
+def test_a_panel_names_its_x_axis(kind, metric, x, x_name):
+    panel = Panel(kind, "banana", metric, (), experiment="", x=x)
+    assert panel.x_name == x_name
 
 
 def test_at_beta_1_the_beta_elbo_looks_as_the_elbo():
