@@ -18,7 +18,8 @@ from dlmexp.presentation.claims.evidence import DLM, Evidence, MetricLine
 from dlmexp.presentation.claims.rules import BETTER, NO_WORSE, Relation
 from dlmexp.presentation.labels import method_label
 
-METHODS_WITH_BETA = ("beta_elbo", *DLM)
+# The methods of log loss that have a beta. The claims below are about these methods alone.
+LOG_METHODS_WITH_BETA = ("beta_elbo", *DLM)
 
 
 @claim(
@@ -33,7 +34,7 @@ METHODS_WITH_BETA = ("beta_elbo", *DLM)
 def best_beta(evidence: Evidence) -> Iterator[Part]:
     """Compare the selected beta with 1 at the sizes that the paper names."""
     for size in ("5%", "80%"):  # 5 % of cadata's pool are 691 rows
-        for method in METHODS_WITH_BETA:
+        for method in LOG_METHODS_WITH_BETA:
             yield _selected_beta(evidence, size, method)
 
 
@@ -52,9 +53,9 @@ def _selected_beta(evidence: Evidence, size: str, method: str) -> Part:
 # statement is true if log2 beta times the sign has this relation to 0, the value of beta = 1. Lower
 # is better in all relations, so statements about high betas have the sign -1.
 PREDICATES: dict[str, tuple[float, Relation]] = {
-    "selects β > 1": (-1.0, BETTER),
-    "selects β < 1": (1.0, BETTER),
-    "selects no β < 1": (-1.0, NO_WORSE),
+    "selects β > 1": (-1.0, BETTER),  # -log2 β < 0
+    "selects β < 1": (1.0, BETTER),  # log2 β < 0
+    "selects no β < 1": (-1.0, NO_WORSE),  # -log2 β ≤ 0
 }
 
 
@@ -72,31 +73,40 @@ def _beta_against_one(
         size: The size as it is written in a command, such as `5%`; '' means all sizes.
     """
     sign, relation = PREDICATES[predicate]
+    label = method_label(method)
     betas = evidence.column("beta").astype(float)
-    logarithms = sign * np.log2(np.maximum(betas, rules.ZERO_BETA))
+    logarithms = sign * np.log2(np.maximum(betas, rules.BETA_FOR_ZERO))
     is_counted = evidence.column("status") == "done"
     if size:
         is_counted &= evidence.column("size") == size
-    logarithm = "log2 β" if sign > 0 else "-log2 β"
-    fits = evidence.fit(dataset, method, "nll", q, value="beta")
+    # The claims are about the betas that are selected by NLL, the loss of these methods.
+    fits = evidence.fit(dataset, method, metric="nll", q=q, value="beta")
+    text_of_logarithm = "log2 β" if sign > 0 else "-log2 β"
     selected = evidence.line(
-        name=f"{logarithm} of {method_label(method)}",
+        name=f"{text_of_logarithm} of {label}",
         dataset=dataset,
         at=fits.positions,
         values=np.where(is_counted, logarithms, np.nan),
     )
     beta_1 = evidence.constant("β = 1", selected, value=0.0)
-    statement = f"{method_label(method)} {predicate}"
     pairs = [(selected, beta_1)]
-    part = evidence.compare(statement, dataset, q, pairs, relation, within=rules.BETA_MARGIN)
+    part = evidence.compare(
+        f"{label} {predicate}", dataset, q, pairs, relation, within=rules.BETA_MARGIN
+    )
+    # A part without tests has no selected betas to list.
     if size and part.tests:
-        part.statement = f"{method_label(method)} at {size} {predicate}"
+        part.statement = f"{label} at {size} {predicate}"
         part.reason = f"selected: {_betas_in_words(selected, sign)}"
     return part
 
 
 def _betas_in_words(line: MetricLine, sign: float) -> str:
-    """Return the selected betas of a line as a text, in the order of seeds."""
+    """Return the selected betas of a line as a text, in the order of seeds.
+
+    Args:
+        line: The logarithms of the betas times `sign`, NaN where none is counted.
+        sign: 1 or -1.
+    """
     logarithms = sign * line.values[np.isfinite(line.values)]
     return ", ".join(f"{2**logarithm:.3g}" for logarithm in logarithms)
 
@@ -117,5 +127,5 @@ def small_betas(evidence: Evidence) -> Iterator[Part]:
     small, whatever beta is (docs/SPEC.md, section 2).
     """
     for dataset, q in evidence.datasets_and_q(*REGRESSION, *BINARY, *COUNTS):
-        for method in METHODS_WITH_BETA:
+        for method in LOG_METHODS_WITH_BETA:
             yield _beta_against_one(evidence, dataset, q, method, "selects β < 1")

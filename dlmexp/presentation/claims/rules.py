@@ -52,7 +52,7 @@ RATIO_MARGIN = 0.05
 # paper's grid.
 BETA_MARGIN = 1.0
 # beta = 0 has no logarithm. It counts as half of the smallest beta of the paper's grid, 0.01.
-ZERO_BETA = 0.005
+BETA_FOR_ZERO = 0.005
 # Condition (i), g.G/|G|^2, is `about 1` within 20 %: the paper reads 'roughly 1' off histograms
 # that are a few tenths wide.
 CONDITION_I_MARGIN = 0.2
