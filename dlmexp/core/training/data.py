@@ -1,4 +1,4 @@
-"""The data of a batch: the rows of its splits, and the minibatch of each step."""
+"""The data of a batch of cells: the rows of its splits, and the minibatch of each step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,16 +17,17 @@ class BatchData:
         X: Training inputs.
         y: Training targets.
         parts: Inputs and targets of "validation" and "test", where there are such rows.
-        rows_of: By part, the number of rows of each split. It has only parts whose splits differ in
-            their number of rows. The tensors of these parts are padded to the largest number;
+        row_counts: By part, the number of rows of each split. It has only parts whose splits differ
+            in their number of rows. The tensors of these parts are padded to the largest number;
             `keep` cuts off padding that no split needs any more.
-        is_fold: Whether the validation rows are a fold of cross-validation. Such rows do not
-            recalibrate their cell. Their profile (`recalibration.loss_profile`) is kept instead,
-            and the profiles of all folds together give one factor.
+        is_fold: Whether the validation rows are a fold of cross-validation. The result of their
+            cell then has their profile, which is their NLL at each candidate of the recalibration
+            factor (`recalibration.loss_profile`). The sum of the profiles of all folds gives the
+            factor for the fit to all rows.
         leave_one_out: Whether the validation rows are the training rows, each predicted from all
             others (`Objective.row_noise`).
-        recalibration_factor: The factor that recalibrates each cell if it is known before training,
-            NaN where it is not; None: it is known for no cell.
+        recalibration_factor: The factor that recalibrates each cell, where it is known before
+            training; NaN for cells without such a factor. None: no cell has one.
         seed_of: The seed of each split, which fixes its minibatches and its random draws.
         split_of: The split of each cell.
         seeds: `seed_of` as a tensor on the device.
@@ -38,7 +39,7 @@ class BatchData:
     parts: dict[str, tuple[Float[Tensor, "S T D"], Float[Tensor, "S T"]]]
     seed_of: list[int]
     split_of: list[int]
-    rows_of: dict[str, list[int]] = field(default_factory=dict)
+    row_counts: dict[str, list[int]] = field(default_factory=dict)
     is_fold: bool = False
     recalibration_factor: Float[Tensor, "B"] | None = None
     leave_one_out: bool = False
@@ -74,11 +75,11 @@ class BatchData:
         if len(splits) == len(self.seed_of):
             return replace(self, split_of=split_of, recalibration_factor=factor)
         parts = {}
-        rows_of = {}
+        row_counts = {}
         for name, (X, y) in self.parts.items():
             counts = [self.row_count(name, split) for split in splits]
             if len(set(counts)) > 1:
-                rows_of[name] = counts
+                row_counts[name] = counts
             # Rows beyond the largest count are padding of splits that are dropped.
             rows = slice(max(counts))
             parts[name] = (X[splits][:, rows], y[splits][:, rows])
@@ -88,7 +89,7 @@ class BatchData:
             parts=parts,
             seed_of=[self.seed_of[split] for split in splits],
             split_of=split_of,
-            rows_of=rows_of,
+            row_counts=row_counts,
             is_fold=self.is_fold,
             recalibration_factor=factor,
             leave_one_out=self.leave_one_out,
@@ -96,8 +97,8 @@ class BatchData:
 
     def row_count(self, part: str, split: int) -> int:
         """Return the number of rows of a part in a split, without padding."""
-        if part in self.rows_of:
-            return self.rows_of[part][split]
+        if part in self.row_counts:
+            return self.row_counts[part][split]
         X, _ = self.parts[part]
         return X.shape[1]
 
@@ -105,7 +106,8 @@ class BatchData:
         """Return the cells in groups whose splits have the same numbers of rows in every part."""
         groups: dict[tuple[int, ...], list[int]] = {}
         for cell, split in enumerate(self.split_of):
-            counts = [by_split[split] for by_split in self.rows_of.values()]
+            # Parts that are not in `row_counts` have equally many rows in all splits.
+            counts = [by_split[split] for by_split in self.row_counts.values()]
             groups.setdefault(tuple(counts), []).append(cell)
         return list(groups.values())
 
@@ -138,7 +140,8 @@ class RowSampler:
         self.minibatches = minibatches
         self.loaded: Int[Tensor, "S b"] | None = None
         self._epoch = -1
-        self._order = data.split_index[:0]  # empty until the first epoch
+        # The order of the rows in the current epoch [S, n]; empty before the first epoch.
+        self._order = torch.empty(0, dtype=torch.int64)
 
     def row_numbers(self, iteration: int) -> Int[Tensor, "S b"]:
         """Return the numbers of the rows that a step sees, one line per split.
@@ -178,15 +181,15 @@ def shuffled_order(
 ) -> Int[Tensor, "S n"]:
     """Return the order of n rows in an epoch, one line per seed.
 
-    A row comes earlier the smaller its raw word from a bit generator is; numpy promises never to
-    change these words. They are sorted on the device: sorting on a CPU took longer than the steps
-    of a GPU.
+    Each row gets a raw word of a bit generator, and the rows are sorted by their words: numpy
+    promises never to change these words. They are sorted on the device, since sorting on a CPU took
+    longer than the steps of a GPU.
     """
     words = []
     for seed in seeds:
         stream = np.random.SeedSequence([seed, epoch])
         words.append(np.random.PCG64(stream).random_raw(n))
-    # torch can not sort unsigned words. With their first bit flipped and read as signed, they have
-    # the same order.
+    # torch can not sort unsigned words. If their first bit is flipped and they are read as signed
+    # integers, their order is the same.
     signed = (np.stack(words) ^ np.uint64(1 << 63)).view(np.int64)
     return torch.from_numpy(signed).to(device).argsort(dim=-1, stable=True)

@@ -205,21 +205,21 @@ def batch_data(cells: Batch, prepare_split: PrepareSplit, target: Target) -> Bat
     splits = map(arrays, first_of_repetition.values())
     stacked, lengths = _stack(splits, len(repetitions), target.device, target.dtype)
     parts: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
-    # The rows of each repetition, for the parts in which some repetitions are padded.
-    rows_of: dict[str, list[int]] = {}
+    # The number of rows of each repetition, for the parts in which some repetitions are padded.
+    row_counts: dict[str, list[int]] = {}
     for part in ("validation", "test"):
         n_rows = lengths[f"y_{part}"]
         if max(n_rows) > 0:
             parts[part] = (stacked[f"X_{part}"], stacked[f"y_{part}"])
             if min(n_rows) < max(n_rows):
-                rows_of[part] = n_rows
+                row_counts[part] = n_rows
     return BatchData(
         X=stacked["X"],
         y=stacked["y"],
         parts=parts,
         seed_of=[seed for seed, _ in repetitions],
         split_of=[repetitions.index(cell.repetition) for cell in cells],
-        rows_of=rows_of,
+        row_counts=row_counts,
     )
 
 

@@ -259,7 +259,7 @@ def test_splits_with_different_numbers_of_test_rows_are_evaluated_as_if_alone(ce
 
     for cell_alone, (by_part, bins) in zip(cells, metrics(together), strict=True):
         alone = program((cell_alone,), _prepared_unevenly, _base, CPU)
-        assert not alone.data.rows_of
+        assert not alone.data.row_counts
         ((expected, expected_bins),) = metrics(alone)
         for part, values in expected.items():
             assert by_part[part] == pytest.approx(values, rel=1e-9)
@@ -270,8 +270,8 @@ def test_splits_with_different_numbers_of_test_rows_are_evaluated_as_if_alone(ce
 def test_padding_is_cut_off_where_all_remaining_splits_have_as_many_rows():
     cells = tuple(replace(ELBO, seed=seed) for seed in (0, 1, 3))
     data = program(cells, _prepared_unevenly, None, CPU).data
-    assert data.rows_of == {"test": [5, 4, 5]}
+    assert data.row_counts == {"test": [5, 4, 5]}
     assert data.cells_by_rows() == [[0, 2], [1]]
     assert data.keep([1]).parts["test"][1].shape == (1, 4)
-    assert data.keep([1, 2]).rows_of == {"test": [4, 5]}
-    assert data.keep([1, 2]).keep([1]).rows_of == {}
+    assert data.keep([1, 2]).row_counts == {"test": [4, 5]}
+    assert data.keep([1, 2]).keep([1]).row_counts == {}
