@@ -83,7 +83,7 @@ def test_estimators_have_a_line_for_each_number_of_samples():
 
 
 def test_a_declared_figure_is_found_by_its_id(monkeypatch):
-    items: dict[str, Any] = dict(FIGURES._items)
+    items: dict[str, Any] = {name: FIGURES[name] for name in FIGURES}
     monkeypatch.setattr(FIGURES, "_items", items)
     figure = Figure("mine", (), 1, "Mine.")
 
