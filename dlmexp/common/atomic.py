@@ -21,17 +21,19 @@ TEMPORARY = ".tmp"
 # Errors of `open` which mean that there is no file of that name.
 ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 WRITE_BITS = 0o222  # of owner, group and others
-MAX_PID_DIGITS = 9
+MAX_PID_DIGITS = 9  # every number of so many digits fits into the 32 bits that `os.kill` takes
 
 
 def path_inside(root: Path, path: Path) -> Path:
-    """Return `path` if it lies inside the folder `root`, links followed.
+    """Return `path` if no symbolic link leads from it out of the folder `root`.
 
     Call it before the path is written or deleted. Results folders may come from strangers, whose
-    symbolic links must not lead to changes elsewhere. `root` itself may be a symbolic link.
+    symbolic links must not lead to changes elsewhere. `root` itself may be a symbolic link. A link
+    to a file is harmless: `write_atomically` and `unlink` replace or delete the link itself.
 
     Raises:
         OSError: the path is, or leads through, a symbolic link to a folder.
+        ValueError: the path is not below `root`.
     """
     parents = path.relative_to(root).parents[:-1]  # without the last one, which is `root` itself
     for folder in (path, *[root / parent for parent in parents]):
@@ -141,9 +143,9 @@ def _sync_folder(path: Path) -> None:
 def machine() -> str:
     """Return a hash of the place where the ids of this machine's processes are valid.
 
-    The place is this host since its last boot, or this container. The name of the host is not
-    enough: two hosts or containers may have the same name, and each would take the other's
-    processes for dead.
+    The place is this host since its last boot, or this container, which has its own namespace of
+    process ids. The name of the host is not enough: two hosts or containers may have the same name,
+    and each would take the other's processes for dead.
     """
     identity = socket.gethostname()
     with contextlib.suppress(OSError):  # only Linux has these files
@@ -167,15 +169,15 @@ def writer_of(path: Path) -> str | None:
     parts = path.name.rsplit(".", 3)
     if len(parts) != 4:
         return None
-    _, process, _, _ = parts  # name, owner, unique, suffix
+    _name, process, _unique, _suffix = parts
     return process
 
 
 def is_dead(process: str) -> bool | None:
-    """Return whether a process has ended; None if it ran elsewhere or is not named correctly.
+    """Return whether a process has ended; None if it runs elsewhere or is not named correctly.
 
     Args:
-        process: The process as `MACHINE-PID`; `this_process()` returned this text in it.
+        process: The process as `MACHINE-PID`, the text that `this_process()` returns in it.
     """
     process_machine, _, pid = process.partition("-")
     if process_machine != machine():
