@@ -47,7 +47,7 @@ class ProductSample(NamedTuple):
         return self.accepted.mean(-1) / proposed
 
 
-Draw = Callable[[Likelihood, Tensor, Tensor, Tensor, int, Draws], ProductSample]
+DrawFunction = Callable[[Likelihood, Tensor, Tensor, Tensor, int, Draws], ProductSample]
 """draw(likelihood, mu [..., N], v [..., N], y [..., N], samples, draws) returns `samples` samples
 for every row, from the random numbers `draws`."""
 
@@ -64,7 +64,7 @@ class ProductSampler:
     """
 
     name: str
-    draw: Draw
+    draw: DrawFunction
     likelihoods: type[Likelihood] = Likelihood
     capturable: bool = True
 
@@ -97,10 +97,13 @@ SAMPLERS: Registry[ProductSampler] = Registry("sampler", "dlmexp.core.estimators
 
 def product_sampler(
     name: str, likelihoods: type[Likelihood] = Likelihood, capturable: bool = True
-) -> Callable[[Draw], ProductSampler]:
-    """Return a decorator that registers a function as the product sampler of that name."""
+) -> Callable[[DrawFunction], ProductSampler]:
+    """Return a decorator that registers a function as the product sampler of that name.
 
-    def register(draw: Draw) -> ProductSampler:
+    The decorator replaces the function by a `ProductSampler`, whose `draw` is the function.
+    """
+
+    def register(draw: DrawFunction) -> ProductSampler:
         return SAMPLERS.add(name, ProductSampler(name, draw, likelihoods, capturable))
 
     return register
@@ -129,7 +132,17 @@ def gaussian(
     mean = v.sqrt() * (y - mu) / total
     std = (likelihood.noise / total).sqrt()
     e = mean.unsqueeze(-2) + std.unsqueeze(-2) * draws.normal(samples, mu.shape[-1])
-    return ProductSample(e, accepted=mu.new_ones(()).expand_as(mu), proposed=1)
+    return _without_rejection(e, mu)
+
+
+def _without_rejection(e: Float[Tensor, "*B L N"], mu: Float[Tensor, "*B N"]) -> ProductSample:
+    """Return samples that are made without rejection.
+
+    Only the ratio of accepted to all proposals is read (`ProductSample.acceptance`). It is 1, as
+    with one accepted proposal for each row.
+    """
+    accepted = mu.new_ones(()).expand_as(mu)
+    return ProductSample(e, accepted, proposed=1)
 
 
 FAR_TAIL = 36.0
@@ -148,9 +161,10 @@ def truncated_normal(
 
         -2 log u = k d - d^2 / (2 alpha^4)
 
-    to an error of d^3 / (3 alpha^6), which is a share of 1e-9 of -2 log u for typical u, and of
+    to an error of d^3 / (3 alpha^6). Relative to -2 log u, the error is 1e-9 for typical u, and
     1e-6 for u = 1e-12. So t is first computed for alpha = -FAR_TAIL. With its d, the formula gives
-    -2 log u. Then the formula, solved for d, gives d at alpha itself.
+    -2 log u. Then the formula, solved for d, gives d at alpha itself. Since both steps use the
+    formula, their errors nearly cancel at -FAR_TAIL, where t is thus continuous in alpha.
     """
     # 1. The quantile for alpha, or for -FAR_TAIL where alpha is less
     near = alpha.clamp_min(-FAR_TAIL)
@@ -189,10 +203,12 @@ def skew_normal(
     # and t are float64 even if the marginals are float32, which can not represent the tails.
     alpha = (s * mu * total.rsqrt()).double()
     t = truncated_normal(draws.uniform(samples, n).double(), alpha).to(mu.dtype)
-    # f given z has the mean mu + v / (1 + v) (z - mu) and the variance v / (1 + v).
+    # f given z has the mean mu + v / (1 + v) (z - mu) and the variance v / (1 + v). As
+    # z - mu = s sqrt(1 + v) t, with w ~ N(0, 1),
+    # e = (f - mu) / sqrt(v) = s sqrt(v / (1 + v)) t + w / sqrt(1 + v)
     e = (s * (v / total).sqrt()).unsqueeze(-2) * t
     e.addcmul_(total.rsqrt().unsqueeze(-2), draws.normal(samples, n))
-    return ProductSample(e, accepted=mu.new_ones(()).expand_as(mu), proposed=1)
+    return _without_rejection(e, mu)
 
 
 MAX_WIDENING = 10
@@ -234,7 +250,7 @@ def widening(
 
 
 class Entries(NamedTuple):
-    """Properties of entries of samples [..., L, N], which are those of the row of each entry.
+    """Properties of E entries of the samples [..., L, N]: those of the row of each entry.
 
     Attributes:
         mu: Means of q.
@@ -276,7 +292,7 @@ class RejectionSampling:
         self.samples = samples
         self.draws = draws
         self.rows = rows
-        self.sample_likelihood = likelihood.over_samples()
+        self.likelihood_over_samples = likelihood.over_samples()
         log_p_max = likelihood.log_p_max(y).expand(mu.shape)
         values_of_rows = (*rows, log_p_max)
         self.entries = Entries(
@@ -312,7 +328,9 @@ class RejectionSampling:
             threshold = _uniform_of_rounds(
                 self.draws, still_open, self.samples, n, rounds, number_in_round=1
             )
-            likelihood = _likelihood_of_entries(self.sample_likelihood, still_open, self.shape)
+            likelihood = _likelihood_of_entries(
+                self.likelihood_over_samples, still_open, self.shape
+            )
             open_entries = self.entries.take(still_open)
             proposal, accepted = _propose(likelihood, open_entries, uniform, threshold)
             # The first accepted proposal of each entry. Where there is none, the last proposal,
@@ -338,14 +356,14 @@ class RejectionSampling:
     def product_sample(
         self, likelihood: Likelihood, still_open: Int[Tensor, " E"]
     ) -> ProductSample:
-        """Return the samples, after drawing the entries that are still open by `auto`.
+        """Return the samples. Entries that are still open get samples of `auto`.
 
         The paper would go on with rejection sampling for these entries.
         """
         mu, v, y, _ = self.rows
         if still_open.numel():
-            exact = auto.draw(likelihood, mu, v, y, self.samples, self.draws)
-            self.e[still_open] = exact.e.flatten()[still_open]
+            by_auto = auto.draw(likelihood, mu, v, y, self.samples, self.draws)
+            self.e[still_open] = by_auto.e.flatten()[still_open]
         accepted = torch.full_like(mu, self.samples)
         tries = self.tries.view(self.shape).sum(-2)
         return ProductSample(self.e.view(self.shape), accepted, tries)
