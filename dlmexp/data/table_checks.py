@@ -503,13 +503,13 @@ def _weighted(name: str, weight: float) -> str:
 def _uninformative_column(name: str, values: np.ndarray) -> Iterator[Finding]:
     """Yield a finding if a column numbers the rows or is constant."""
     remedy: CsvSettings = {"drop": [name]}
-    if numbers_rows(values):
+    if is_row_numbering(values):
         yield Finding(f"column '{name}' numbers the rows", remedy, is_refused=False)
     elif pd.Series(values).nunique(dropna=False) == 1:
         yield Finding(f"column '{name}' is the same in all rows", remedy, is_refused=False)
 
 
-def numbers_rows(values: np.ndarray) -> bool:
+def is_row_numbering(values: np.ndarray) -> bool:
     """Return whether a column numbers the rows from 0 or 1; the numbers may have gaps."""
     n_rows = len(values)
     if n_rows < 2 or value_kind(values) != "numbers" or not np.isfinite(values).all():

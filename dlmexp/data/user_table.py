@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError, nearest
@@ -28,7 +28,7 @@ from dlmexp.data.published_splits import user_splits
 from dlmexp.data.raw_files import SPLITS, TEST
 from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Arrangement, folds_of_groups
-from dlmexp.data.table_checks import check_table, numbers_rows
+from dlmexp.data.table_checks import check_table, is_row_numbering
 from dlmexp.data.values import (
     Values,
     as_numbers,
@@ -73,7 +73,7 @@ def user_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     options = _table_options(spec.options)
     files = dict(files)
     splits_path = files.pop(SPLITS, None)
-    path = next(iter(files.values()))
+    path = _path_of_table(files)
     source = source_of(path)
     whole_table, options = _read_and_find_decimal(path, options)
     table, test_rows = _read_files(whole_table, files, options)
@@ -93,8 +93,13 @@ def user_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     if splits_path is not None:
         arrangement = _arrangement_of_splits(splits_path, table)
     else:
-        arrangement = _arrangement(values, options, test_rows)
+        arrangement = _arrangement_of_settings(values, options, test_rows)
     return Dataset(X, y, facts=facts, arrangement=arrangement)
+
+
+def _path_of_table(files: Mapping[str, Path]) -> Path:
+    """Return the file of the table itself, which stands before the user's further files."""
+    return next(iter(files.values()))
 
 
 def source_of(path: Path) -> str:
@@ -108,7 +113,8 @@ def source_of(path: Path) -> str:
 def _read_and_find_decimal(path: Path, options: CsvConfig) -> tuple[pa.Table, CsvConfig]:
     """Return the table of a file, and the options with the decimal mark of its numbers.
 
-    The mark stays None if no number shows it, or if numbers contradict one another.
+    If the user did not give the mark, the numbers may show it. It stays None if no number shows it,
+    or if numbers contradict one another.
     """
     table = _read(path, options)
     if options.decimal is not None:
@@ -121,10 +127,12 @@ def _read_and_find_decimal(path: Path, options: CsvConfig) -> tuple[pa.Table, Cs
         with_comma = _read(path, comma_options)
         if _points_are_thousands(table, with_comma):
             return with_comma, comma_options
+        # Some points can only be decimal points, which contradict the commas.
         return table, options
     if is_text_file and not decimals and any(map(_has_decimals, table.columns)):
         # Arrow has read numbers with decimals, so their mark is a point.
         decimals = {"point"}
+    # With both marks in `decimals`, columns of text contradict one another.
     decimal = decimals.pop() if len(decimals) == 1 else None
     return table, replace(options, decimal=decimal)
 
@@ -187,8 +195,20 @@ def _has_decimals(column: pa.ChunkedArray) -> bool:
 def _arrangement_of_splits(path: Path, table: UsedColumns) -> Arrangement:
     """Return the user's own splits, without the rows of the table that are not used."""
     is_test = user_splits(path, len(table.is_used))
-    is_used_test_row = is_test[:, table.is_used]
-    return Arrangement("published", column=path.name, published=is_used_test_row, tag=OWN_ROWS)
+    return _arrangement_with_test_rows(is_test[:, table.is_used], origin=path.name)
+
+
+def _arrangement_with_test_rows(
+    is_test: Bool[np.ndarray, "K N"], origin: str, groups: Float[np.ndarray, " N"] | None = None
+) -> Arrangement:
+    """Return a division with known test rows in every split, as published splits have them.
+
+    Args:
+        is_test: The test rows of every split.
+        origin: What the splits come from, for messages: a file or a setting.
+        groups: The number of every row's group, if groups stay together.
+    """
+    return Arrangement("published", by=groups, column=origin, published=is_test, tag=OWN_ROWS)
 
 
 def _table_options(options: Mapping[str, Any]) -> CsvConfig:
@@ -211,7 +231,7 @@ def _table_options(options: Mapping[str, Any]) -> CsvConfig:
 
 
 def _check_split(options: CsvConfig) -> None:
-    """Raise UserError if settings divide the rows in more than one way, or incompletely."""
+    """Raise UserError if settings divide the rows in several ways, or lack one that they need."""
     is_random = options.split == "random"
     if options.splits is not None and (options.test or options.by or not is_random):
         rivals = "csv.test, csv.split and csv.by"
@@ -219,10 +239,11 @@ def _check_split(options: CsvConfig) -> None:
     _check_folds(options)
     _check_sizes(options)
     # csv.by is needed for all divisions but the random one, which must not have it.
-    has_column = options.by is not None
-    if is_random == has_column:
-        typed = f"csv.by={options.by}" if options.by else f"csv.split={options.split}"
-        raise UserError(f"{typed}: csv.split=time or group and csv.by=COLUMN go together")
+    if is_random and options.by is not None:
+        raise UserError(f"csv.by={options.by}: add csv.split=time or csv.split=group")
+    if not is_random and options.by is None:
+        advice = f"add csv.by=COLUMN, the column with the {options.split} of each row"
+        raise UserError(f"csv.split={options.split}: {advice}")
 
 
 def _check_sizes(options: CsvConfig) -> None:
@@ -230,10 +251,11 @@ def _check_sizes(options: CsvConfig) -> None:
     if options.test_size is not None and (options.test or options.splits or options.folds):
         typed = f"csv.test_size={options.test_size:g}"
         rivals = "csv.test, csv.splits and csv.folds"
-        raise UserError(f"{typed}: leave out {rivals}, which decide it, too")
+        raise UserError(f"{typed}: leave out {rivals}, which also decide this size")
     if options.validation_size is not None and (options.splits or options.folds):
         typed = f"csv.validation_size={options.validation_size:g}"
-        raise UserError(f"{typed}: leave out csv.splits and csv.folds, which decide it, too")
+        rivals = "csv.splits and csv.folds"
+        raise UserError(f"{typed}: leave out {rivals}, which also decide this size")
 
 
 def _check_folds(options: CsvConfig) -> None:
@@ -244,7 +266,7 @@ def _check_folds(options: CsvConfig) -> None:
     if options.splits is not None or options.test:
         raise UserError(f"{typed}: leave out csv.splits and csv.test, which divide rows, too")
     if options.split == "time":
-        advice = "leave out csv.folds, and the latest rows are tested on"
+        advice = "leave out csv.folds, so that the latest rows are the test rows"
         problem = "folds of earlier rows would be predicted from later ones"
         raise UserError(f"{typed}: {problem}: {advice}")
 
@@ -266,7 +288,7 @@ def _read_files(
         files: The file of the table, and maybe the file of test rows, with the key `TEST`.
         options: The settings `csv.*`.
     """
-    path = next(iter(files.values()))
+    path = _path_of_table(files)
     table = _read_columns(whole_table, path, options)
     test_path = files.get(TEST)
     if test_path is None:
@@ -282,10 +304,16 @@ def _read_files(
             kinds = f"{kind} in {source_of(path)}, {test_kind} in {source_of(test_path)}"
             raise UserError(f"column '{name}' holds {kinds}")
         values[name] = np.concatenate([column, test_column])
-    test_rows = len(test.values[str(options.target)])
+    test_rows = _row_count(test.values)
     left_out = table.left_out + test.left_out
     is_used = np.concatenate([table.is_used, test.is_used])
     return UsedColumns(values=values, left_out=left_out, is_used=is_used), test_rows
+
+
+def _row_count(values: Values) -> int:
+    """Return the number of rows, which is the same in all columns."""
+    column = next(iter(values.values()))
+    return len(column)
 
 
 def _read_columns(
@@ -316,7 +344,7 @@ def _read_columns(
         array = _column_values(name, column, options, path)
         if not _may_be_saved_index(name, options):
             values[name] = array
-        elif numbers_rows(array):
+        elif is_row_numbering(array):
             left_out.append("a column without a name that numbers the rows (an index of pandas)")
         else:
             advice = f"name it, or leave it out with {csv_setting('drop', [*options.drop, name])}"
@@ -383,7 +411,10 @@ def _column_values(
 
 
 def _may_be_saved_index(name: str, options: CsvConfig) -> bool:
-    """Return whether a column may be an index that pandas has saved, as no setting names it."""
+    """Return whether a column may be an index that pandas has saved.
+
+    It has such a name, and no setting names it.
+    """
     named_in_settings = (*options.columns, options.target, options.by)
     return name in NAMES_OF_INDEX and name not in named_in_settings
 
@@ -411,23 +442,29 @@ def _without_incomplete_rows(table: UsedColumns, options: CsvConfig, path: Path)
     return UsedColumns(values=values, left_out=left_out, is_used=is_complete)
 
 
-def _arrangement_of_folds(values: Values, options: CsvConfig) -> Arrangement:
-    """Return a division into as many splits as folds: split k has fold k as its test rows."""
-    folds = options.folds or 0
+def _arrangement_of_folds(values: Values, folds: int, by: str | None) -> Arrangement:
+    """Return a division into as many splits as folds: split k has fold k as its test rows.
+
+    Args:
+        values: The columns of the table.
+        folds: The number of folds, `csv.folds`.
+        by: The column of groups that stay together, `csv.by`; None: rows are divided one by one.
+    """
     typed = f"csv.folds={folds}"
-    n_rows = len(values[str(options.target)])
-    if options.by is None:
-        groups = np.arange(n_rows)  # each row is a group of its own
-        by = None
+    if by is None:
+        unit = "row"
+        group_of_row = np.arange(_row_count(values))  # each row is a group of its own
+        groups = None
     else:
-        groups = _group_numbers(values[options.by])
-        by = groups.astype(np.float64)
-    fold_of_row = folds_of_groups(groups, folds)
+        unit = "group"
+        group_of_row = _group_numbers(values[by])
+        groups = group_of_row.astype(np.float64)
+    fold_of_row = folds_of_groups(group_of_row, folds)
     is_test = fold_of_row == np.arange(folds)[:, None]
     if not is_test.any(axis=1).all():
-        count = counted(len(np.unique(groups)), "group" if options.by else "row")
+        count = counted(len(np.unique(group_of_row)), unit)
         raise UserError(f"{typed}: there are only {count}")
-    return Arrangement("published", by=by, column=typed, published=is_test, tag=OWN_ROWS)
+    return _arrangement_with_test_rows(is_test, origin=typed, groups=groups)
 
 
 def _group_numbers(column: np.ndarray) -> np.ndarray:
@@ -437,18 +474,24 @@ def _group_numbers(column: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangement:
-    """Return how the settings divide the rows."""
+def _arrangement_of_settings(values: Values, options: CsvConfig, test_rows: int) -> Arrangement:
+    """Return how the settings divide the rows.
+
+    Args:
+        values: The columns of the table.
+        options: The settings `csv.*`.
+        test_rows: How many of the last rows are the user's own test rows.
+    """
     if options.folds is not None:
-        return _arrangement_of_folds(values, options)
-    arrangement = _arrangement_by(values, options, test_rows)
+        return _arrangement_of_folds(values, options.folds, options.by)
+    arrangement = _arrangement_into_parts(values, options, test_rows)
     return replace(
         arrangement, test_share=options.test_size, validation_share=options.validation_size
     )
 
 
-def _arrangement_by(values: Values, options: CsvConfig, test_rows: int) -> Arrangement:
-    """Return a division at random, by groups or by time.
+def _arrangement_into_parts(values: Values, options: CsvConfig, test_rows: int) -> Arrangement:
+    """Return a division into parts at random, by groups or by time (`csv.split`).
 
     Raises:
         UserError: the rows are to be divided by time, but the column holds text.
@@ -457,8 +500,7 @@ def _arrangement_by(values: Values, options: CsvConfig, test_rows: int) -> Arran
         return Arrangement(test=test_rows, tag=OWN_ROWS)
     column = values[options.by]
     if options.split == "group":
-        codes = _group_numbers(column)
-        groups = codes.astype(np.float64)
+        groups = _group_numbers(column).astype(np.float64)
         return Arrangement("group", by=groups, column=options.by, test=test_rows, tag=OWN_ROWS)
     if value_kind(column) == "text":
         advice = "write dates as 2020-12-31, or say how they are written with csv.date_format"

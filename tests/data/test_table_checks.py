@@ -16,7 +16,7 @@ from dlmexp.data.table_checks import (
     _linear_leak,
     _odd_category,
     _stray_words,
-    numbers_rows,
+    is_row_numbering,
 )
 from dlmexp.experiment.plan.compose import compose
 from dlmexp.experiment.plan.overrides import expand_shorthand
@@ -225,4 +225,4 @@ def test_one_value_per_level_is_chance_in_small_levels():
     ([0, 1, 2], True), ([1, 2, 3], True), ([2, 3, 4], False), ([0], False), ([1, 0, 2], False),
 ])  # fmt: skip
 def test_rows_are_numbered_from_0_or_1(values, expected):
-    assert numbers_rows(np.array(values, dtype=float)) == expected
+    assert is_row_numbering(np.array(values, dtype=float)) == expected
