@@ -10,7 +10,7 @@ from torch import Tensor
 from dlmexp.core.gp.cholesky import factorise
 from dlmexp.core.gp.kernels import Hyper, Kernel
 from dlmexp.core.gp.posterior import component_marginals, floored_variance, projection
-from dlmexp.core.gp.precision import as_rows, hyper_as_rows
+from dlmexp.core.gp.precision import hyper_in_type_of, in_type_of
 from dlmexp.core.likelihoods import Likelihood
 from dlmexp.core.likelihoods.mixture import Mixture
 
@@ -39,7 +39,7 @@ class MarginalPredictor:
         row_dtype: torch.dtype = torch.float64,
     ):
         Z = hyper["Z"]
-        Luu_inverse = factorise(kernel(Z, Z, hyper), jitter).inverse
+        Luu_inverse = factorise(kernel(Z, Z, hyper), jitter).L_inverse
         # L L^T - I = Q diag(w) Q^T
         S = L @ L.mT
         S.diagonal(dim1=-2, dim2=-1).sub_(1)
@@ -48,8 +48,8 @@ class MarginalPredictor:
         # The two functions below look at the type of the rows alone.
         no_rows = torch.empty(0, dtype=row_dtype)
         # The attribute m holds Q^T m, the mean in the coordinates of the eigenvectors.
-        self.w, self.P, self.m = as_rows(no_rows, w, Q.mT @ Luu_inverse, QTm)
-        self.hyper = hyper_as_rows(no_rows, hyper)
+        self.w, self.P, self.m = in_type_of(no_rows, w, Q.mT @ Luu_inverse, QTm)
+        self.hyper = hyper_in_type_of(no_rows, hyper)
         self.kernel = kernel
         self.rows_at_once = max(1, ENTRIES_AT_ONCE[m.device.type] // Z.shape[1])
 

@@ -50,7 +50,7 @@ from torch import Tensor
 
 from dlmexp.core.gp.cholesky import pullback
 from dlmexp.core.gp.matrix_products import gram, row_gram, triangular_product
-from dlmexp.core.gp.precision import PARAMETER_DTYPE, as_rows
+from dlmexp.core.gp.precision import PARAMETER_DTYPE, in_type_of
 
 
 def marginal_products(
@@ -130,7 +130,7 @@ def moment_gradients(
 
     d_AA and d_Ay are the gradients in A A^T and A y.
     """
-    G, AA = as_rows(A, d_AA + d_AA.mT, AA)
+    G, AA = in_type_of(A, d_AA + d_AA.mT, AA)
     d_Ay = d_Ay.unsqueeze(-1)
     # -Luu^T dLuu = G AA + dAy Ay^T
     d_Kuu = -pullback(Luu_inv, G @ AA + d_Ay * Ay.unsqueeze(-2))

@@ -22,33 +22,32 @@ LAST_JITTER = 1e-1
 class Factor(NamedTuple):
     """The Cholesky factor of a matrix with jitter, `L L^T = K`, and L^-1.
 
-    K, L and the inverse are differentiable. A function with a backward pass of its own that
-    computes the whole gradient in K (`pullback`) takes K as an argument with a gradient, and the
-    inverse as a constant.
+    K, L and L^-1 are differentiable. A function with a backward pass of its own that computes the
+    whole gradient in K (`pullback`) takes K as an argument with a gradient, and L^-1 as a constant.
 
     Attributes:
         K: The matrix with its jitter on the diagonal.
         L: The lower triangular factor; the identity where K could not be factorised.
-        inverse: L^-1.
+        L_inverse: L^-1.
         ok: Which cells' K could be factorised.
     """
 
     K: Float[Tensor, "B M M"]
     L: Float[Tensor, "B M M"]
-    inverse: Float[Tensor, "B M M"]
+    L_inverse: Float[Tensor, "B M M"]
     ok: Bool[Tensor, "B"]
 
 
 def factorise(K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]) -> Factor:
-    """Return the Cholesky factor of each cell's `K + jitter * mean(diag K) * I`, and its inverse.
+    """Return the Cholesky factor L of each cell's `K + jitter * mean(diag K) * I`, and L^-1.
 
-    The inverse turns every triangular solve with N right-hand sides into a matrix product, which is
+    L^-1 turns every triangular solve with N right-hand sides into a matrix product, which is
     faster, and M is small. Products with L^-1 lose about as many digits as solving with L (with
     K^-1 they would lose twice as many).
     """
     K = _Jitter.apply(K, jitter)  # pyright: ignore[reportAssignmentType]
-    L, inverse, ok = _Cholesky.apply(K)  # pyright: ignore[reportGeneralTypeIssues]
-    return Factor(K, L, inverse, ok)
+    L, L_inverse, ok = _Cholesky.apply(K)  # pyright: ignore[reportGeneralTypeIssues]
+    return Factor(K, L, L_inverse, ok)
 
 
 @torch.no_grad()
@@ -71,7 +70,9 @@ def sufficient_jitter(
         jitter = torch.where(can_retry, jitter * 10, jitter)
 
 
-def pullback(inverse: Float[Tensor, "B M M"], C: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
+def pullback(
+    L_inverse: Float[Tensor, "B M M"], C: Float[Tensor, "B M M"]
+) -> Float[Tensor, "B M M"]:
     """Return the gradient dK in `K = L L^T` from `C = L^T dL - d(L^-1) L^-T`.
 
     dL and d(L^-1) are the gradients in L and L^-1. The result is `L^-T sym(Phi(C)) L^-1`, where Phi
@@ -88,7 +89,7 @@ def pullback(inverse: Float[Tensor, "B M M"], C: Float[Tensor, "B M M"]) -> Floa
         half_phi = C * weights
         # sym(Phi(C))
         middle = half_phi + half_phi.mT
-    return torch.bmm(torch.bmm(inverse.mT, middle), inverse)
+    return torch.bmm(torch.bmm(L_inverse.mT, middle), L_inverse)
 
 
 class _Jitter(torch.autograd.Function):
@@ -158,19 +159,19 @@ class _Cholesky(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, K: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        L, inverse, ok = cholesky(K)
-        ctx.save_for_backward(L, inverse)
+        L, L_inverse, ok = cholesky(K)
+        ctx.save_for_backward(L, L_inverse)
         ctx.mark_non_differentiable(ok)
         ctx.set_materialize_grads(False)
-        return L, inverse, ok
+        return L, L_inverse, ok
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Tensor:
-        L, inverse = ctx.saved_tensors
-        d_L, d_inverse, _ = grads
+        L, L_inverse = ctx.saved_tensors
+        d_L, d_L_inverse, _ = grads
         # C = L^T dL - d(L^-1) L^-T
         C = torch.zeros_like(L) if d_L is None else L.mT @ d_L
-        if d_inverse is not None:
-            C = C - d_inverse @ inverse.mT
-        return pullback(inverse, C)
+        if d_L_inverse is not None:
+            C = C - d_L_inverse @ L_inverse.mT
+        return pullback(L_inverse, C)

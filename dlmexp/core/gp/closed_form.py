@@ -24,7 +24,13 @@ from dlmexp.core.gp.adjoints import moment_gradients, moment_products
 from dlmexp.core.gp.cholesky import Factor, factorise
 from dlmexp.core.gp.kernels import Hyper, Kernel, fused_parameters
 from dlmexp.core.gp.posterior import floored_variance
-from dlmexp.core.gp.precision import PARAMETER_DTYPE, as_rows, hyper_as_rows, row_sum, sum_over_rows
+from dlmexp.core.gp.precision import (
+    PARAMETER_DTYPE,
+    hyper_in_type_of,
+    in_type_of,
+    row_sum,
+    sum_over_rows,
+)
 from dlmexp.core.gp.special import once_differentiable
 
 RIDGE_SHARE = 1e-10
@@ -121,9 +127,9 @@ def moments(problem: Problem) -> Moments:
     factor = problem.factorise_Kuu()
     X = problem.X
     y = problem.centred_y
-    row_hyper = hyper_as_rows(X, hyper)
+    row_hyper = hyper_in_type_of(X, hyper)
     # Luu^-1 is detached: the backward passes below compute the whole gradient in Kuu.
-    Kuu, Luu_inv = as_rows(X, factor.K, factor.inverse.detach())
+    Kuu, Luu_inv = in_type_of(X, factor.K, factor.L_inverse.detach())
 
     def moments_of_piece(X_piece: Tensor, y_piece: Tensor) -> tuple[Tensor, ...]:
         if parameters := fused_parameters(kernel, row_hyper, X_piece):
@@ -205,8 +211,8 @@ def row_projection(problem: Problem) -> RowProjection:
     kernel = problem.kernel
     X = problem.X
     factor = problem.factorise_Kuu()
-    row_hyper = hyper_as_rows(X, problem.hyper)
-    (Luu_inv,) = as_rows(X, factor.inverse)
+    row_hyper = hyper_in_type_of(X, problem.hyper)
+    (Luu_inv,) = in_type_of(X, factor.L_inverse)
     kff = kernel.diagonal(X[..., :1, :], row_hyper) if kernel.stationary else None
     return RowProjection(kernel, row_hyper, Luu_inv, kff, factor.ok)
 
@@ -241,7 +247,7 @@ def gaussian_posterior(H: Float[Tensor, "B M M"], b: Float[Tensor, "B M"]) -> Ga
     # rounding, the factorisation can fail, and `ok` is False.
     no_jitter = torch.zeros_like(b[..., 0])
     flipped = factorise(H.flip(-2, -1) + eye, no_jitter)
-    L = flipped.inverse.flip(-2, -1).mT
+    L = flipped.L_inverse.flip(-2, -1).mT
     # log |I + H| = -2 log |L|
     log_det = -2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     # b^T (I + H)^-1 b = |L^T b|^2

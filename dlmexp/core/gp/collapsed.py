@@ -31,7 +31,7 @@ from dlmexp.core.gp.closed_form import (
     row_projection,
 )
 from dlmexp.core.gp.matrix_products import row_gram
-from dlmexp.core.gp.precision import PARAMETER_DTYPE, as_rows, row_sum, sum_over_rows
+from dlmexp.core.gp.precision import PARAMETER_DTYPE, in_type_of, row_sum, sum_over_rows
 
 # Objectives, and the types and sums of `closed_form` that their callers need
 __all__ = [
@@ -81,7 +81,7 @@ def collapsed_square(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
     ridge = torch.where(beta > 0, beta, sums.smallest_ridge)
     # m = (A A^T + beta I)^-1 A y
     factor = factorise(sums.AA + ridge[..., None, None] * eye, torch.zeros_like(beta))
-    m = (factor.inverse.mT @ (factor.inverse @ sums.Ay[..., None])).squeeze(-1)
+    m = (factor.L_inverse.mT @ (factor.L_inverse @ sums.Ay[..., None])).squeeze(-1)
     # At the minimum the two terms are 1/2 ( y.y - y.A^T m ).
     loss = 0.5 * (sums.yy - (sums.Ay * m).sum(-1))
     return Closed(loss, m.detach(), torch.zeros_like(sums.AA), sums.ok & factor.ok)
@@ -121,7 +121,7 @@ def power_ep(problem: Problem, alpha: Float[Tensor, "B"]) -> Closed:
     """
     projection = row_projection(problem)
     noise = projection.hyper["noise"][..., None]
-    (row_alpha,) = as_rows(problem.X, alpha[..., None])
+    (row_alpha,) = in_type_of(problem.X, alpha[..., None])
     # (1 - alpha) / (2 alpha). Where alpha is 0, it is any finite number: an infinite one would make
     # gradients NaN, although `torch.where` below does not choose it.
     safe_alpha = torch.where(row_alpha > 0, row_alpha, torch.ones_like(row_alpha))

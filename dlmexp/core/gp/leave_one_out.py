@@ -16,7 +16,7 @@ from torch import Tensor
 from dlmexp.core.gp.cholesky import Factor, factorise
 from dlmexp.core.gp.closed_form import Closed, Problem, gaussian_posterior, row_projection
 from dlmexp.core.gp.matrix_products import row_gram
-from dlmexp.core.gp.precision import PARAMETER_DTYPE, as_rows, row_sum, sum_over_rows
+from dlmexp.core.gp.precision import PARAMETER_DTYPE, in_type_of, row_sum, sum_over_rows
 from dlmexp.core.gp.row_noise import RowNoise
 
 
@@ -49,7 +49,7 @@ def leave_one_out(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
 
     H, b = sum_over_rows(sums_of_piece, problem.X, problem.centred_y, problem.rows_at_once)
     factor, m = _factor_and_mean(H, b)
-    F_inverse, row_m = as_rows(problem.X, factor.inverse, m)
+    F_inverse, row_m = in_type_of(problem.X, factor.L_inverse, m)
 
     def loss_of_piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         A, r = projection(X)
@@ -78,7 +78,7 @@ def _factor_and_mean(
     no_jitter = torch.zeros_like(b[..., 0])
     factor = factorise(H + eye, no_jitter)
     # m = F^-T F^-1 b
-    m = factor.inverse.mT @ (factor.inverse @ b.unsqueeze(-1))
+    m = factor.L_inverse.mT @ (factor.L_inverse @ b.unsqueeze(-1))
     return factor, m
 
 
@@ -118,7 +118,7 @@ def left_out_marginals(
 
     H, b = sum_over_rows(sums_of_piece, problem.X, problem.centred_y, problem.rows_at_once)
     factor, m = _factor_and_mean(H, b)
-    F_inverse, row_m = as_rows(problem.X, factor.inverse, m)
+    F_inverse, row_m = in_type_of(problem.X, factor.L_inverse, m)
     rows_at_once = problem.rows_at_once or problem.n
     for first in range(0, problem.n, rows_at_once):
         rows = slice(first, first + rows_at_once)

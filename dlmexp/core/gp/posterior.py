@@ -24,18 +24,19 @@ from dlmexp.core.gp.cholesky import Factor, factorise, pullback
 from dlmexp.core.gp.fused import uses_triton
 from dlmexp.core.gp.kernels import Hyper, Kernel, fused_parameters
 from dlmexp.core.gp.matrix_products import projected_variance, shared_gram, triangular_product
-from dlmexp.core.gp.precision import as_rows, hyper_as_rows
+from dlmexp.core.gp.precision import hyper_in_type_of, in_type_of
 from dlmexp.core.gp.special import once_differentiable
 
 
 class Projection(NamedTuple):
-    """Kernel, factorised Kuu and inputs X: all that the marginals at X depend on, except q.
+    """Kernel, factorised Kuu and inputs X, from which q and the prior mean give marginals at X.
 
     Attributes:
         kernel: The kernel.
         hyper: Hyperparameters and inducing inputs, in the type of X (`precision`).
         X: The inputs.
-        Kuu: The Cholesky factor of Kuu.
+        Kuu: Kuu with its Cholesky factor: `Kuu.K`, `Kuu.L` and `Kuu.L_inverse` are Kuu, Luu and
+            Luu^-1.
     """
 
     kernel: Kernel
@@ -45,7 +46,7 @@ class Projection(NamedTuple):
 
     @property
     def ok(self) -> Bool[Tensor, "B"]:
-        """Which cells' Kuu could be factorised."""
+        """For which models of the batch Kuu could be factorised."""
         return self.Kuu.ok
 
     @property
@@ -61,7 +62,7 @@ class Projection(NamedTuple):
     @property
     def A(self) -> Float[Tensor, "B M N"]:  # noqa: N802 - the matrix's name in docs/SPEC.md
         """`Luu^-1 Kuf`."""
-        (Luu_inv,) = as_rows(self.X, self.Kuu.inverse)
+        (Luu_inv,) = in_type_of(self.X, self.Kuu.L_inverse)
         return Luu_inv @ self.Kuf
 
 
@@ -89,7 +90,7 @@ def projection(
 ) -> Projection:
     """Return the projection of X; Kuu is factorised with a relative jitter."""
     Kuu = factorise(kernel(hyper["Z"], hyper["Z"], hyper), jitter)
-    return Projection(kernel, hyper_as_rows(X, hyper), X, Kuu)
+    return Projection(kernel, hyper_in_type_of(X, hyper), X, Kuu)
 
 
 def marginals(
@@ -99,9 +100,9 @@ def marginals(
 
     `mean` is the prior mean. L may be any square root of the covariance of q(w).
     """
-    # The inverse is detached: the backward passes of the functions below compute the whole gradient
-    # in Kuu, that through the inverse included, as the gradient of their argument Kuu.K.
-    mean, *operands = as_rows(p.X, mean, p.Kuu.K, p.Kuu.inverse.detach(), m, L)
+    # Luu^-1 is detached. The functions below compute the whole gradient in Kuu, including its part
+    # through Luu^-1, and return it as the gradient of their argument Kuu.K.
+    mean, *operands = in_type_of(p.X, mean, p.Kuu.K, p.Kuu.L_inverse.detach(), m, L)
     if parameters := fused_parameters(p.kernel, p.hyper, p.X):
         from dlmexp.core.gp.fused.projected import FusedMarginals
 
@@ -119,7 +120,7 @@ def marginals_with_residual(
 
     This is slower than `marginals`, which never computes the residual variances.
     """
-    mean, m, L = as_rows(p.X, mean, m, L)
+    mean, m, L = in_type_of(p.X, mean, m, L)
     A = p.A
     prior_variance = p.kff
     # r_i = kff_i - |A_i|^2
@@ -140,7 +141,7 @@ def component_marginals(
 
     The components share Kuf and A, which are computed once.
     """
-    mean, *operands = as_rows(p.X, mean, p.Kuu.K, p.Kuu.inverse.detach(), m, L)
+    mean, *operands = in_type_of(p.X, mean, p.Kuu.K, p.Kuu.L_inverse.detach(), m, L)
     fit, gain = _ComponentMarginals.apply(p.Kuf, *operands)  # pyright: ignore[reportGeneralTypeIssues]
     kff = p.kff.unsqueeze(-2)
     return mean[..., None, None] + fit, floored_variance(kff + gain, kff)
@@ -161,7 +162,7 @@ def to_whitened(
 
     The KL of q(u) against N(0, Kuu) is `kl` of the result.
     """
-    return (Kuu.inverse @ m[..., None]).squeeze(-1), Kuu.inverse @ L
+    return (Kuu.L_inverse @ m[..., None]).squeeze(-1), Kuu.L_inverse @ L
 
 
 def floored_variance(v: Tensor, kff: Tensor) -> Tensor:
@@ -178,7 +179,11 @@ def floored_variance(v: Tensor, kff: Tensor) -> Tensor:
 
 
 class _Marginals(torch.autograd.Function):
-    """(Kuf, Kuu, Luu^-1, m, L) -> fit, gain [B, N]; `adjoints` has the derivation by steps.
+    """(Kuf, Kuu, Luu^-1, m, L) -> fit, gain [B, N].
+
+    The mean of q(f_i) is the prior mean plus `fit_i = A_i . m`. Its variance is kff_i plus
+    `gain_i = |L^T A_i|^2 - |A_i|^2`. With `V = Luu^-T (L L^T - I) A`, which the backward pass uses
+    again, gain_i is `Kuf_i . V_i`. Comments name the steps of the derivation in `adjoints`.
 
     Forward and backward pass take three products of M x M by M x N in all, where autograd through
     `A = Luu^-1 Kuf` and `L^T A` takes six. On one x86-64 core, value and gradients of mu and v with
@@ -238,7 +243,7 @@ class _ComponentMarginals(torch.autograd.Function):
         g, h = grads
         # Step 3: dKuf = sum_k 2 V_k diag(h_k) + Luu^-T sum_k m_k g_k^T
         d_Kuf = (Luu_inv.mT @ m.mT) @ g
-        # Steps 4 and 5: -Luu^T dLuu is a sum over components as well.
+        # Steps 4 and 5: C = -Luu^T dLuu is a sum over components as well.
         C = torch.zeros_like(Luu_inv)
         d_m = torch.empty_like(m)
         d_L = torch.empty_like(L)
@@ -246,7 +251,9 @@ class _ComponentMarginals(torch.autograd.Function):
             d_Kuf.addcmul_(V_k, (2 * h[:, k]).unsqueeze(-2))
             C_k, d_m[:, k], d_L[:, k] = whitened_gradients(m[:, k], L[:, k], A, g[:, k], h[:, k])
             C += C_k
-        return d_Kuf, -pullback(Luu_inv, C), None, d_m, d_L
+        # `pullback` is linear: dKuu = pullback(Luu^T dLuu) = -pullback(C)
+        d_Kuu = -pullback(Luu_inv, C)
+        return d_Kuf, d_Kuu, None, d_m, d_L
 
 
 class _KL(torch.autograd.Function):
@@ -273,10 +280,12 @@ class _KL(torch.autograd.Function):
             from dlmexp.core.gp.fused.small import kl_gradients
 
             return kl_gradients(m, L, d_kl)
-        # dm = dkl m,  dL = dkl (L - diag(1 / L_jj))
+        # dm = dkl m
+        d_m = m * d_kl[..., None]
+        # dL = dkl (L - diag(1 / L_jj))
         d_L = L * d_kl[..., None, None]
         d_L.diagonal(dim1=-2, dim2=-1).sub_(d_kl[..., None] / L.diagonal(dim1=-2, dim2=-1))
-        return m * d_kl[..., None], d_L
+        return d_m, d_L
 
 
 def shared_marginals(
@@ -292,7 +301,7 @@ def shared_marginals(
     The cells are sorted by split; `cells_per_split` counts them. A is never copied: one product
     with the A of a split serves all its cells.
     """
-    mean, m, L = as_rows(A, mean, m, L)
+    mean, m, L = in_type_of(A, mean, m, L)
     # If all splits have equally many cells, one product serves all splits.
     if len(set(cells_per_split)) == 1:
         K = cells_per_split[0]
@@ -332,8 +341,8 @@ def _marginals_of_splits(
 class _ProjectedVariance(torch.autograd.Function):
     """(A [..., M, N], L [..., K, M, M]) -> `|L_k^T A_i|^2` [..., K, N], for a constant A.
 
-    With the gradient h of the loss in the result, `dL_k = 2 A diag(h_k) A^T L_k`. So the array
-    `L_k^T A` [..., K, M, N] of the forward pass need not be kept.
+    If h is the gradient of the loss in the result, then `dL_k = 2 A diag(h_k) A^T L_k`. This takes
+    only A, L and h, so the large array `L_k^T A` [..., K, M, N] of the forward pass is not kept.
     """
 
     @staticmethod

@@ -2,14 +2,14 @@
 
 Tensors with an entry for every row have the rows' type, float32 or float64: inputs and targets, Kuf
 and its products with M x M matrices, marginals, losses per row, samples. All other tensors are
-float64: hyperparameters, q and Adam's moments, Kuu with its Cholesky factor and the inverse of
-that, the KL, closed forms over q, sums over rows. So the large work is done in the rows' type. The
-parts that would fail in float32 are done in float64, such as a Cholesky factor with a jitter of
+float64: hyperparameters, q and Adam's moments, Kuu with its Cholesky factor and the factor's
+inverse, the KL, closed forms over q, sums over rows. So the large work is done in the rows' type.
+The parts that would fail in float32 are done in float64, such as a Cholesky factor with a jitter of
 1e-6, or a sum in which changes of 1e-5 matter.
 
 Some functions take tensors of both types. A function that computes something per row first converts
-its float64 tensors by `as_rows`. A function that sums over rows ends with `row_sum`, `row_mean` or
-`matrix_products.row_gram`. If the rows are float64, `as_rows` does nothing.
+its float64 tensors by `in_type_of`. A function that sums over rows ends with `row_sum`, `row_mean`
+or `matrix_products.row_gram`. If the rows are float64, `in_type_of` does nothing.
 """
 
 from collections.abc import Callable
@@ -25,13 +25,13 @@ PARAMETER_DTYPE = torch.float64
 """The type of tensors without an entry for every row."""
 
 
-def as_rows(rows: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
-    """Return the parameters in the type of `rows`; differentiable."""
+def in_type_of(rows: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
+    """Return the parameters converted to the dtype of `rows`; differentiable."""
     return tuple(parameter.to(rows.dtype) for parameter in parameters)
 
 
-def hyper_as_rows(rows: Tensor, hyper: Hyper) -> Hyper:
-    """Return the hyperparameters by name, in the type of `rows`; differentiable."""
+def hyper_in_type_of(rows: Tensor, hyper: Hyper) -> Hyper:
+    """Return the hyperparameters by name, converted to the dtype of `rows`; differentiable."""
     return {name: value.to(rows.dtype) for name, value in hyper.items()}
 
 

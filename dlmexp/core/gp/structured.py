@@ -22,7 +22,7 @@ from torch import Tensor
 from dlmexp.core.gp.cholesky import factorise
 from dlmexp.core.gp.closed_form import Closed, Problem, gaussian_posterior, row_projection
 from dlmexp.core.gp.matrix_products import row_gram
-from dlmexp.core.gp.precision import PARAMETER_DTYPE, as_rows, row_sum, sum_over_rows
+from dlmexp.core.gp.precision import PARAMETER_DTYPE, in_type_of, row_sum, sum_over_rows
 from dlmexp.core.gp.row_noise import effective_noise
 
 
@@ -39,7 +39,7 @@ def collapsed_tighter(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
     """
     projection = row_projection(problem)
     beta, t = effective_noise(problem, beta)
-    (row_t,) = as_rows(problem.X, t[..., None])
+    (row_t,) = in_type_of(problem.X, t[..., None])
 
     def sums_of_piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         A, r = projection(X)

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from dlmexp.core.gp.leave_one_out import left_out_marginals
 from dlmexp.core.gp.posterior import component_marginals, marginals, projection
-from dlmexp.core.gp.precision import hyper_as_rows, row_sum
+from dlmexp.core.gp.precision import hyper_in_type_of, row_sum
 from dlmexp.core.likelihoods import Gaussian, Likelihood, Poisson, Probit
 from dlmexp.core.likelihoods.mixture import Mixture, predictive_likelihood
 from dlmexp.core.training.collapsed import Collapsed
@@ -388,7 +388,7 @@ def left_out_predictions(program: Program, posterior: Posterior) -> Iterator[Row
     if not isinstance(collapsed, Collapsed):
         collapsed = Collapsed(program.model, program.loss, program.data, program.beta)
     problem = collapsed.problem(posterior.hyper, posterior.jitter)
-    row_hyper = hyper_as_rows(problem.X, posterior.hyper)
+    row_hyper = hyper_in_type_of(problem.X, posterior.hyper)
     likelihood = predictive_likelihood(program.model.likelihood, row_hyper, is_mixture=False)
     for mu, v, y in left_out_marginals(problem, program.beta, objective.row_noise):
         yield RowPredictions(likelihood, mu, v, y)

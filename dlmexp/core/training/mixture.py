@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dlmexp.core.estimators import Draws
 from dlmexp.core.gp.posterior import Marginals, component_marginals, projection
-from dlmexp.core.gp.precision import hyper_as_rows, row_mean
+from dlmexp.core.gp.precision import hyper_in_type_of, row_mean
 from dlmexp.core.training.joint import Joint
 from dlmexp.core.training.parameters import Q_NAMES, Tensors
 from dlmexp.core.training.program import ObjectiveValue, Posterior
@@ -91,7 +91,7 @@ class Mixture(Joint):
         p = projection(self.model.kernel, hyper, X, jitter)
         mu, v = component_marginals(p, hyper["mean"], m, L)
         # 2. The loss of every component, then the loss of the mixture.
-        likelihood = self.model.likelihood.from_hyper(hyper_as_rows(mu, hyper)).over_samples()
+        likelihood = self.model.likelihood.from_hyper(hyper_in_type_of(mu, hyper)).over_samples()
         draws = Draws(self.data.seeds, self.data.split_index, iteration, self.data.X.dtype)
         objective = self.loss.objective
         # Only objectives with both losses are trained with a mixture as q.

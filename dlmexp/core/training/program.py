@@ -12,7 +12,7 @@ from torch import Tensor
 from dlmexp.core.estimators import Draws
 from dlmexp.core.gp.kernels import Parameter
 from dlmexp.core.gp.posterior import Marginals
-from dlmexp.core.gp.precision import hyper_as_rows, row_mean
+from dlmexp.core.gp.precision import hyper_in_type_of, row_mean
 from dlmexp.core.training.data import BatchData, Minibatches, RowSampler
 from dlmexp.core.training.initial import initial_values
 from dlmexp.core.training.model import Loss, Model
@@ -207,7 +207,7 @@ class Program(ABC):
             iteration: The number of the iteration, which fixes the random draws of the estimator.
         """
         objective = self.loss.objective
-        row_hyper = hyper_as_rows(marginals.mean, hyper)
+        row_hyper = hyper_in_type_of(marginals.mean, hyper)
         likelihood = self.model.likelihood.from_hyper(row_hyper)
         if objective.row_parameters:
             parameters = {}

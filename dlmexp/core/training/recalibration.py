@@ -17,7 +17,7 @@ from torch.nn.functional import softplus
 
 from dlmexp.core.folds import PROFILE_LOGS, penalised_factor
 from dlmexp.core.gp.kernels import Hyper
-from dlmexp.core.gp.precision import PARAMETER_DTYPE, hyper_as_rows, row_mean
+from dlmexp.core.gp.precision import PARAMETER_DTYPE, hyper_in_type_of, row_mean
 from dlmexp.core.likelihoods import Likelihood
 from dlmexp.core.likelihoods.mixture import Mixture, predictive_likelihood
 from dlmexp.core.training.parameters import Tensors
@@ -71,12 +71,12 @@ def rescale(
     # [B] -> [B, 1], to be broadcast over rows
     row_factor = factor.to(mu.dtype)[:, None]
     if likelihood.task == "binary":
-        row_likelihood = predictive_likelihood(likelihood, hyper_as_rows(mu, hyper), is_mixture)
+        row_likelihood = predictive_likelihood(likelihood, hyper_in_type_of(mu, hyper), is_mixture)
         log_odds = log_odds_against_label(row_likelihood, mu, v, y)
         return Recalibrated(row_likelihood, mu, v, softplus(log_odds / row_factor))
     if likelihood.task == "regression" and "noise" in hyper:
         hyper = {**hyper, "noise": hyper["noise"] * factor}
-    row_likelihood = predictive_likelihood(likelihood, hyper_as_rows(mu, hyper), is_mixture)
+    row_likelihood = predictive_likelihood(likelihood, hyper_in_type_of(mu, hyper), is_mixture)
     if is_mixture:
         # The whole mixture is stretched about its mean, also the distances between components.
         row_factor = row_factor.unsqueeze(-1)
@@ -147,7 +147,7 @@ def _mean_losses(
     log_odds = None
     if likelihood.task == "binary":
         row_likelihood = predictive_likelihood(
-            likelihood, hyper_as_rows(mu, hyper), is_mixture=mu.ndim == 3
+            likelihood, hyper_in_type_of(mu, hyper), is_mixture=mu.ndim == 3
         )
         log_odds = log_odds_against_label(row_likelihood, mu, v, y)
 

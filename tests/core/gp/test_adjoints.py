@@ -30,16 +30,16 @@ def test_gradients_of_marginals_are_those_of_their_definition():
     m = random(2, 4, seed=2).requires_grad_()
     L = random(2, 4, 4, seed=3).tril().requires_grad_()
     g, h = random(2, 2, 7, seed=4)
-    A = factor.inverse @ Kuf
+    A = factor.L_inverse @ Kuf
     S = L @ L.mT - torch.eye(4, dtype=torch.float64)
     fit = (m[:, None] @ A)[:, 0]
     gain = (A * (S @ A)).sum(-2)
     expected = torch.autograd.grad((g * fit + h * gain).sum(), (Kuu, m, L, Kuf))
     with torch.no_grad():
-        products = marginal_products(Kuf, factor.inverse, L)
+        products = marginal_products(Kuf, factor.L_inverse, L)
         torch.testing.assert_close(products[0], A)
         torch.testing.assert_close((Kuf * products[1]).sum(-2), gain)
-        gradients = marginal_gradients(factor.inverse, m, L, products[0], g, h)
+        gradients = marginal_gradients(factor.L_inverse, m, L, products[0], g, h)
     torch.testing.assert_close(gradients, expected[:3])
 
 
@@ -49,12 +49,12 @@ def test_gradients_of_moments_are_those_of_their_definition():
     y = random(2, 7, seed=2)
     d_AA = random(2, 4, 4, seed=3)
     d_Ay = random(2, 4, seed=4)
-    A = factor.inverse @ Kuf
+    A = factor.L_inverse @ Kuf
     moments = (d_AA * (A @ A.mT)).sum() + (d_Ay * (A @ y[..., None])[..., 0]).sum()
     expected = torch.autograd.grad(moments, (Kuf, Kuu))
     with torch.no_grad():
-        A, AA, Ay = moment_products(Kuf, factor.inverse, y)
-        V, w, d_Kuu = moment_gradients(factor.inverse, A, AA, Ay, d_AA, d_Ay)
+        A, AA, Ay = moment_products(Kuf, factor.L_inverse, y)
+        V, w, d_Kuu = moment_gradients(factor.L_inverse, A, AA, Ay, d_AA, d_Ay)
     torch.testing.assert_close((V + w[..., None] * y[:, None], d_Kuu), expected)
 
 

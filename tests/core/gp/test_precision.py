@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dlmexp.core.gp.precision import as_rows, hyper_as_rows, row_mean, row_sum, sum_over_rows
+from dlmexp.core.gp.precision import hyper_in_type_of, in_type_of, row_mean, row_sum, sum_over_rows
 
 
 @pytest.mark.parametrize("n", [1, 63, 64, 200, 3000])
@@ -17,8 +17,8 @@ def test_float32_rows_are_summed_in_float64(n):
 def test_parameters_take_the_type_of_the_rows_and_keep_their_gradient():
     rows = torch.ones(2, 3)
     parameter = torch.ones(2, dtype=torch.float64, requires_grad=True)
-    (converted,) = as_rows(rows, parameter)
-    hyper = hyper_as_rows(rows, {"noise": parameter})
+    (converted,) = in_type_of(rows, parameter)
+    hyper = hyper_in_type_of(rows, {"noise": parameter})
     assert converted.dtype == hyper["noise"].dtype == torch.float32
     (converted.sum() + hyper["noise"].sum()).backward()
     assert parameter.grad is not None
