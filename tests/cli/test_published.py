@@ -83,7 +83,7 @@ def read_once(monkeypatch) -> None:
     folder as it was named: from here."""
     monkeypatch.chdir(REPOSITORY)
 
-    def read_again(folder, label="", others=()):
+    def read_again(folder, label="", pack_folders=()):
         return read(os.path.relpath(folder))
 
     monkeypatch.setattr("dlmexp.experiment.records.results.ResultsFolder", read_again)
