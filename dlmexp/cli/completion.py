@@ -60,7 +60,7 @@ def _overrides(word: str) -> Iterator[str]:
     from dlmexp.experiment.plan.overrides import setting_types
 
     key, equals, value = word.partition("=")
-    type_of = setting_types(near=key)
+    type_of = setting_types(typed_name=key)
     if not equals:
         yield from _keys(key, type_of)
         return

@@ -11,7 +11,8 @@ from typing import Any
 
 from dlmexp.common.errors import UserError
 
-# Text that Hydra reads as text without quotes around it.
+# Text that Hydra reads as text without quotes around it: a word or a path, which may begin with one
+# dot or two, as in `../data`.
 PLAIN = re.compile(
     r"(?!(?:null|true|false|nan|inf)\Z)\.{0,2}[a-z_/][\w./-]*", re.ASCII | re.IGNORECASE
 )
@@ -93,6 +94,8 @@ def in_quotes(value: str) -> str:
 
 COMMANDS_WITH_FURTHER_RESULTS = ("plot", "claims", "collect", "rank", "anchors", "report")
 """The commands that have the option `--with`, which names further results folders."""
+COMMANDS_WITHOUT_RESULTS = ("data",)
+"""The commands that read no results folder, and so have no option to name one."""
 
 
 def with_results_option(
@@ -106,10 +109,10 @@ def with_results_option(
         further: Further results folders, for commands with the option `--with`.
     """
     words = command.split()
-    reads_results = words[:1] == ["dlmexp"] and len(words) > 1 and words[1] != "data"
-    if not reads_results:
+    if len(words) < 2 or words[0] != "dlmexp" or words[1] in COMMANDS_WITHOUT_RESULTS:
         return command
     options = _results_options(words, Path(results).as_posix())
+    # Any word may be the name of the command: options such as `--plugins NAME` may precede it.
     if not set(COMMANDS_WITH_FURTHER_RESULTS).isdisjoint(words):
         for folder in further:
             options += ["--with", Path(folder).as_posix()]

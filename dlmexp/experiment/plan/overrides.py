@@ -1,4 +1,4 @@
-"""Overrides: shorthand as Hydra's grammar, and Hydra's errors as messages of one line.
+"""Expand shorthand in overrides to Hydra's grammar, and report Hydra's errors in one line.
 
 Users may type what Hydra's grammar would refuse or read otherwise, if it can mean only one thing:
 `beta=0.1`, `seeds=5`, `sizes=1000`, `lengthscale=2`, `training.lr=0.01`, `method=elbo,fitc`,
@@ -25,7 +25,8 @@ from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import USER_TABLE
 from dlmexp.experiment.config import KINDS, RunConfig, TrainingConfig
 
-GROUPS = ("beta", "dataset", "estimator", "experiment", "method", "preset", "protocol")  # of `conf`
+# The config groups, which are the folders of `conf`.
+GROUPS = ("beta", "dataset", "estimator", "experiment", "method", "preset", "protocol")
 LIST_GROUPS = ("dataset", "estimator", "method")  # the groups that take lists of names
 PATH_SETTINGS = ("csv.path", "csv.test", "csv.splits", "results", "data_root")
 TEXT_SETTINGS = (*PATH_SETTINGS, "csv.target", "csv.by", "csv.sep", "csv.name")
@@ -53,35 +54,46 @@ SYNONYMS = {
 }
 
 
-def setting_types(near: str = "", node: type = RunConfig, prefix: str = "") -> dict[str, Any]:
+def setting_types(typed_name: str = "", node: type = RunConfig, prefix: str = "") -> dict[str, Any]:
     """Return the types of all settings of the schema by their dotted names.
 
     The schema does not know the keys of dictionaries, such as the names of datasets. They are taken
-    from `near`: with `dataset.pol.M`, the settings of `dataset.pol` are listed.
+    from `typed_name`: with `dataset.pol.M`, the settings of `dataset.pol` are listed.
 
     Args:
-        near: The dotted name that a user typed.
+        typed_name: The dotted name that a user typed.
         node: The dataclass whose settings are listed.
         prefix: The dotted name of `node`, with a dot at its end.
     """
     types: dict[str, Any] = {}
     for field in fields(node):
         name = prefix + field.name
-        type_: Any = field.type
-        types[name] = type_
-        if get_origin(type_) is dict and near.startswith(f"{name}."):
-            key = near.split(".")[name.count(".") + 1]
-            _, type_ = get_args(type_)  # the type of keys, and that of values
-            # `lr` in `training.lr` is not a key, but a setting for all kinds of data: it has the
-            # name of a setting of each kind, without the kind.
-            if name != "training" or key in KINDS:
-                name = f"{name}.{key}"
-            types[name] = type_
-        if isinstance(type_, type) and is_dataclass(type_):
-            types |= setting_types(near, type_, f"{name}.")
-        if name.startswith("estimator."):
-            types |= _options_of_estimator(name)
+        types[name] = field.type
+        section = name
+        section_type: Any = field.type
+        if get_origin(field.type) is dict and typed_name.startswith(f"{name}."):
+            section, section_type = _entry_of_dictionary(name, field.type, typed_name)
+            types[section] = section_type
+        if isinstance(section_type, type) and is_dataclass(section_type):
+            types |= setting_types(typed_name, section_type, f"{section}.")
+        if section.startswith("estimator."):
+            types |= _options_of_estimator(section)
     return types
+
+
+def _entry_of_dictionary(name: str, dictionary_type: Any, typed_name: str) -> tuple[str, Any]:
+    """Return the dotted name and the type of the entry that a typed name leads to.
+
+    For the dictionary `dataset` and the typed name `dataset.pol.M`, they are `dataset.pol` and
+    `DatasetConfig`.
+    """
+    _key_type, value_type = get_args(dictionary_type)
+    key, _, _ = typed_name.removeprefix(f"{name}.").partition(".")
+    # The keys of `training` are kinds of data. `training.lr` has no key: it is a setting for all
+    # kinds, and `training` lists such settings as if it were a kind.
+    if name == "training" and key not in KINDS:
+        return name, value_type
+    return f"{name}.{key}", value_type
 
 
 def _options_of_estimator(name: str) -> dict[str, Any]:
@@ -211,14 +223,15 @@ def _as_list(value: str, multirun: bool) -> str:
 
     `a,b` is one list `[a,b]`, or in a multirun the lists of two jobs, `[a],[b]`.
     """
+    # A list, an interpolation of another setting, or a list in quotes.
     is_list = value.startswith(("[", "${", "'[", '"['))
     is_function = re.match(r"\w+\(", value)  # such as range(1,5)
     if value in NO_VALUE or is_list or is_function:
         return value
     if not multirun:
         return f"[{value}]"
-    items = value.split(",")
-    return f"[{'],['.join(items)}]"
+    lists_of_jobs = [f"[{item}]" for item in value.split(",")]
+    return ",".join(lists_of_jobs)
 
 
 def _seeds(value: str, multirun: bool) -> str:
@@ -229,7 +242,8 @@ def _seeds(value: str, multirun: bool) -> str:
     if not 0 < count <= MAX_SEEDS:
         shown = value[:MAX_SHOWN_DIGITS]
         raise UserError(
-            f"seeds={shown}: seeds=5 means five seeds (at most {MAX_SEEDS}), seeds=[5] seed 5"
+            f"seeds={shown}: seeds=5 means five seeds (at most {MAX_SEEDS}), and seeds=[5] means "
+            "the single seed 5"
         )
     return f"[{','.join(map(str, range(count)))}]"
 
@@ -244,14 +258,14 @@ def check_hydra_words(overrides: Sequence[str], multirun: bool) -> None:
         key = text.lstrip("+~").partition("=")[0]
         if not key.startswith(("hydra/", "hydra.")):
             continue
-        _, group, *_ = re.split(r"[./=]", key)  # of hydra/GROUP or hydra.GROUP.NAME
+        _, group, *_ = re.split(r"[./]", key)  # of hydra/GROUP or hydra.GROUP.NAME
         if group in ("run", "sweep"):
-            raise UserError(f"{text}: what a run writes goes to results=DIR")
+            raise UserError(f"{text}: name the folder that a run writes to by results=DIR")
         if group not in READ_HYDRA_GROUPS:
             known = ", ".join(f"hydra.{name}" for name in READ_HYDRA_GROUPS)
-            raise UserError(f"{text}: of Hydra's own settings a run reads {known}")
+            raise UserError(f"{text}: of Hydra's own settings, a run reads only {known}")
         if group != "callbacks" and not multirun:
-            raise UserError(f"hydra/{group}= is for the jobs of a multirun: add -m")
+            raise UserError(f"hydra/{group}= is only for the jobs of a multirun: add -m")
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
@@ -335,6 +349,7 @@ def message_of_hydra(error: Exception) -> str:
         override = re.match(r"Could not override '(.+?)'", text)
         if override:
             return unknown_setting_message(override[1])
+        # The text is "In 'dataset/pol': ConfigKeyError raised while composing config; Key ...".
         place, _, _ = text.partition(":")
         return f"{place}: {unknown_setting_message(str(inner.full_key))}"
     return shortened(text.replace("Error merging override", "can't use"), MAX_MESSAGE)
