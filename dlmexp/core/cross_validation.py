@@ -143,8 +143,8 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
     metric = metric or loss.objective.selected_by or "nll"
     if isinstance(cv, str):
         # Whether the objective has a closed form at all is checked by `check_leave_one_out`.
-        uses_closed_form = loss.objective.collapsed_only or collapsed
-        _check_text_of_cv(cv, loss, model, uses_closed_form, components)
+        wants_closed_form = loss.objective.collapsed_only or collapsed
+        _check_text_of_cv(cv, loss, model, wants_closed_form, components)
         options |= {"settings": settings, "test": test}
         return _by_leaving_one_out(X, y, model, candidate_betas, seed, metric, options)
     # 1. Train every candidate on the folds.
@@ -190,7 +190,11 @@ class _Choice(NamedTuple):
 
     @classmethod
     def of(cls, fits: Mapping[Candidate, Sequence[Fit]], metric: str) -> "_Choice":
-        """Return the choice by the losses of fits, which are the fits of all folds by candidate.
+        """Return the candidate with the lowest loss over all folds, and the losses of all.
+
+        Args:
+            fits: For each candidate, its fits to all folds.
+            metric: The name of the loss.
 
         Raises:
             UserError: All candidates have failed.
@@ -218,7 +222,7 @@ class _Choice(NamedTuple):
 
 
 def _check_text_of_cv(
-    cv: str, loss: Loss, model: Model, uses_closed_form: bool, components: Sequence[int] | None
+    cv: str, loss: Loss, model: Model, wants_closed_form: bool, components: Sequence[int] | None
 ) -> None:
     """Check that `cv` is "loo", and that rows of this model can be left out in closed form.
 
@@ -227,8 +231,8 @@ def _check_text_of_cv(
     """
     if cv != LOO:
         raise UserError(f"cv={cv}: give a number of folds, a share of the rows, or 'loo'")
-    check_leave_one_out("cv=loo", loss.objective, model, uses_closed_form)
-    if set(components or [1]) != {1}:
+    check_leave_one_out("cv=loo", loss.objective, model, wants_closed_form)
+    if components and set(components) != {1}:
         raise UserError("cv=loo needs a closed form over q, which a mixture does not have")
 
 
@@ -267,7 +271,9 @@ class _FoldedData:
         """
         if np.ndim(X) != 2:
             raise UserError(f"X has shape {list(np.shape(X))}: give [n, D]")
-        ordered = checked_splits(X, y, [seed], {}, task)
+        # With one seed there is one split, whose rows are in the order of the seed. Validation rows
+        # come from the folds, so there are no further parts.
+        ordered = checked_splits(X, y, seeds=[seed], parts={}, task=task)
         n = ordered.y.shape[1]
         is_count = isinstance(cv, Integral)
         row_numbers = folds(n, int(cv)) if is_count else fold_of_share(n, cv)
