@@ -15,13 +15,13 @@ from dlmexp.common.errors import UserError
 DEFAULT_FOLD_COUNT = 5
 """The default number of folds."""
 HOLDOUT_FROM_ROWS = 2000
-"""The default is one held-out part, not folds, from this number of rows on."""
+"""From this number of rows on, the default is to hold out a single part in place of folds."""
 PROFILE_LOGS = np.linspace(-6.0, 6.0, 49)
-"""Logarithms of the recalibration factors at which a profile has the NLL
-(`recalibration.loss_profile`)."""
+"""Logarithms of the candidates of the recalibration factor. A profile is the NLL of held-out rows
+at each of these factors (`recalibration.loss_profile`)."""
 FACTOR_PENALTY = 2.0
-"""Nats by which a recalibration factor must lower the NLL, summed over rows, per unit of its
-logarithm."""
+"""Weight of the penalty on a recalibration factor: a factor f is better than 1 only if it lowers
+the NLL, summed over rows, by more than FACTOR_PENALTY * |log f| nats."""
 SPLINE_POINTS = 6001
 """Number of points at which the spline through a profile is evaluated."""
 HOLDOUT = "holdout"
@@ -41,11 +41,11 @@ class Folds(NamedTuple):
     """The row numbers of F folds.
 
     Attributes:
-        train: The rows to train on while each fold is held out: all n that are not in the fold.
+        train: The rows to train on while each fold is held out: all that are not in it.
         held_out: The held-out rows of each fold.
     """
 
-    train: Int[np.ndarray, "F n"]
+    train: Int[np.ndarray, "F n_train"]
     held_out: Int[np.ndarray, "F s"]
 
 
@@ -76,13 +76,13 @@ class Candidate(NamedTuple):
 def folds(n: int, count: int = DEFAULT_FOLD_COUNT) -> Folds:
     """Return the folds of n rows.
 
-    Fold f is the rows f s to (f + 1) s - 1, where s = n // count. All folds have equally many rows,
-    so that they can train as one batch; the last n mod count rows are never held out.
+    With s = n // count, fold number k has the rows k * s to (k + 1) * s - 1. All folds have equally
+    many rows, so that they can train as one batch; the last n % count rows are never held out.
 
     Raises:
         UserError: There are fewer rows than folds, or fewer than two folds.
     """
-    size = fold_size(n, str(count))
+    size = fold_size(n, cv=str(count))
     held_out = np.arange(count * size).reshape(count, size)
     return _folds_holding_out(n, held_out)
 
@@ -149,7 +149,7 @@ def fold_of_share(n: int, share: float) -> Folds:
 
 
 def in_units_of_target(metric: str, mean: float, y_std: float) -> float:
-    """Return the mean of a metric on normalised targets in the units of the targets.
+    """Convert the mean of a metric on normalised targets to the units of the targets.
 
     Each fold divides its targets by its own standard deviation `y_std`, so that metrics of
     different folds can be averaged only in the units of the targets.
@@ -164,7 +164,7 @@ def in_units_of_target(metric: str, mean: float, y_std: float) -> float:
 
 
 def in_normalised_units(metric: str, mean: float, y_std: float) -> float:
-    """Return the mean of a metric on normalised targets from the mean in the units of the targets.
+    """Convert the mean of a metric in the units of the targets to normalised targets.
 
     This is the inverse of `in_units_of_target`, with the same `y_std`.
     """

@@ -11,9 +11,9 @@ from dlmexp.presentation.figures.declared.parts import (
     AIRLINE_LINES,
     BINARY_LOG,
     COUNT_LOG,
-    EPOCHS_OF_STAND_INS,
     REGRESSION_LOG,
     REGRESSION_SQUARE,
+    STEPS_OF_STAND_INS,
     WITH_DIFFERENCES,
     Lines,
     against_size,
@@ -39,10 +39,15 @@ def selection() -> Figure:
         cadata_against_beta("5%"),
         *against_size(("nll",), BINARY_LOG, "class-log", ("ringnorm",)),
         *against_size(("nll",), COUNT_LOG, "count-log", ("peds1_dir2",)),
-        *airline_by_epoch(AIRLINE_LINES, "airline", "nll"),
+        *airline_by_epoch(AIRLINE_LINES, "airline", metrics=["nll"]),
         gradient_histogram("bmc", "error"),
         gradient_histogram("ups", "error"),
-        *airline_sampling(0.1, ("ups", (1, 10)), "airline-sampling-0.1", "nll"),
+        *airline_sampling(
+            beta=0.1,
+            rival=("ups", (1, 10)),
+            experiment="airline-sampling-0.1",
+            metrics=["nll"],
+        ),
     )
     return Figure(
         "selection",
@@ -63,6 +68,7 @@ def selection() -> Figure:
 def reg_log() -> Figure:
     """Return NLL of regression against training size, and of cadata against beta."""
     by_dataset = against_size(("nll",), REGRESSION_LOG, "reg-log", REGRESSION)
+    # Each row has the panels of two datasets, and cadata against beta in the third column.
     panels = (
         *by_dataset[:2],
         cadata_against_beta("5%"),
@@ -196,7 +202,12 @@ def count_mre() -> Figure:
 
 
 def _count_curves(name: str, rival: str) -> Figure:
-    """Return learning curves of counts with bMC and another estimator's gradients."""
+    """Return learning curves of counts with bMC and another estimator's gradients.
+
+    Args:
+        name: The id of the figure, which is also the name of its experiment.
+        rival: The other estimator.
+    """
     gradients = f"{ESTIMATORS[rival]} and bMC gradients"
     panels: list[Panel] = []
     for dataset in ("abalone", "peds1_dir2"):
@@ -238,12 +249,12 @@ def airline() -> Figure:
     """Return learning curves of all methods on airline at three values of beta."""
     return Figure(
         "airline",
-        airline_by_epoch(AIRLINE_LINES, "airline", "nll", "error"),
+        airline_by_epoch(AIRLINE_LINES, "airline", metrics=["nll", "error"]),
         columns=2,
         title="Large classification data, three values of β",
         caption=(
             "Learning curves of ELBO, β-ELBO and both DLMs: dotted β = 0.1, solid 1, dashed 10. "
-            f"{EPOCHS_OF_STAND_INS}"
+            f"{STEPS_OF_STAND_INS}"
         ),
     )
 
@@ -253,12 +264,12 @@ def _airline_sampling_figure(beta: float) -> Figure:
     name = f"airline-sampling-{beta:g}"
     return Figure(
         name,
-        airline_sampling(beta, ("ups", (1, 10)), name, "nll", "error"),
+        airline_sampling(beta, rival=("ups", (1, 10)), experiment=name, metrics=["nll", "error"]),
         columns=2,
         title=f"Large classification data, gradients at β = {beta:g}",
         caption=(
             f"Learning curves of the joint DLM at β = {beta:g} with exact, bMC and uPS gradients. "
-            f"{EPOCHS_OF_STAND_INS}"
+            f"{STEPS_OF_STAND_INS}"
         ),
     )
 
@@ -272,15 +283,19 @@ for _beta in AIRLINE_BETAS:
 @declare
 def airline_smooth() -> Figure:
     """Return learning curves on airline with exact, bMC and smooth-bMC gradients."""
-    rival = ("smooth_bmc", (1, 10, 100))
     return Figure(
         "airline-smooth",
-        airline_sampling(0.1, rival, "airline-smooth", "nll", "error"),
+        airline_sampling(
+            beta=0.1,
+            rival=("smooth_bmc", (1, 10, 100)),
+            experiment="airline-smooth",
+            metrics=["nll", "error"],
+        ),
         columns=2,
         title="Large classification data, smooth-bMC",
         caption=(
             "Learning curves of the joint DLM at β = 0.1 with exact, bMC and smooth-bMC gradients. "
-            f"{EPOCHS_OF_STAND_INS}"
+            f"{STEPS_OF_STAND_INS}"
         ),
     )
 

@@ -32,7 +32,9 @@ SEVEN_DATASETS = {
 SAMPLED_DATASETS = ("ringnorm_drawn", "twonorm_drawn")  # sampled from their definition
 
 WITH_DIFFERENCES = "with the difference to the ELBO of the same repetition below"
-EPOCHS_OF_STAND_INS = "A stand-in takes as many steps as airline's 20 epochs."
+# For captions of figures with epochs on the x-axis. Other data take another number of their own
+# epochs for as many steps.
+STEPS_OF_STAND_INS = "A stand-in takes as many steps as airline's 20 epochs."
 
 
 def methods_at_betas(names: Iterable[str], betas: Iterable[float]) -> Lines:
@@ -82,7 +84,9 @@ def cadata_against_beta(size: str) -> Panel:
     return Panel("betas", "cadata", "nll", AGAINST_BETA, "reg-log", n=size, column=2)
 
 
-def airline_by_epoch(lines: Lines, experiment: str, *metrics: str, title: str = "") -> Panels:
+def airline_by_epoch(
+    lines: Lines, experiment: str, metrics: Iterable[str], title: str = ""
+) -> Panels:
     """Return a panel of learning curves on airline for each metric."""
     return tuple(
         Panel("curve", "airline", metric, lines, experiment, x="epochs", title=title)
@@ -91,11 +95,21 @@ def airline_by_epoch(lines: Lines, experiment: str, *metrics: str, title: str = 
 
 
 def airline_sampling(
-    beta: float, rival: tuple[str, Iterable[int | None]], experiment: str, *metrics: str
+    beta: float,
+    rival: tuple[str, Iterable[int | None]],
+    experiment: str,
+    metrics: Iterable[str],
 ) -> Panels:
-    """Return learning curves on airline with exact, bMC and a rival's gradients at one beta."""
+    """Return learning curves on airline with exact, bMC and a rival's gradients at one beta.
+
+    Args:
+        beta: The beta.
+        rival: A further estimator of the gradient, with its numbers of samples.
+        experiment: The experiment that computes the panels.
+        metrics: The metrics, with a panel for each.
+    """
     lines = gradient_estimators(beta, rival)
-    return airline_by_epoch(lines, experiment, *metrics, title=f"β = {beta:g}")
+    return airline_by_epoch(lines, experiment, metrics, title=f"β = {beta:g}")
 
 
 def gradient_histogram(estimator: str, statistic: str) -> Panel:
