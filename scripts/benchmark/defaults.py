@@ -76,9 +76,13 @@ CANDIDATES = {
     LOG_LOSS: Candidate(
         "matern52+linear", None, iterations=150, objective="log_dlm", lr=0.05, pilot=60
     ),
+    "ELBO, M=200": Candidate("matern52+linear", 200, iterations=150, lr=None),
     "ELBO, M=400": Candidate("matern52+linear", 400, iterations=150, lr=None),
     "ELBO, M=1000": Candidate("matern52+linear", 1000, iterations=150, lr=None),
     "ELBO, 300 evaluations": Candidate("matern52+linear", None, iterations=300, lr=None),
+    "log loss, M=200": Candidate(
+        "matern52+linear", 200, iterations=150, objective="log_dlm", lr=0.05, pilot=60
+    ),
     "log loss, M=400": Candidate(
         "matern52+linear", 400, iterations=150, objective="log_dlm", lr=0.05, pilot=60
     ),
