@@ -172,6 +172,11 @@ def _value_in_interval(
     return values.gather(-2, interval)
 
 
+def _product_sample(e: Float[Tensor, "*B L N"], accepted: Bool[Tensor, "*B C N"]) -> ProductSample:
+    """Return the samples with the numbers of accepted candidates and of all candidates."""
+    return ProductSample(e, accepted.sum(-2, dtype=e.dtype), proposed=accepted.shape[-2])
+
+
 @product_sampler("log_concave", LogConcave)
 def log_concave(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
@@ -181,15 +186,15 @@ def log_concave(
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     mode = likelihood.mode(mu, v, y)
     left, right = likelihood.reach(mode, TANGENT_DROP)
-    sample_mode = mode.over_samples()
-    intervals = _tangents(likelihood, sample_mode, left.unsqueeze(-2), right.unsqueeze(-2))
+    mode_over_samples = mode.over_samples()
+    intervals = _tangents(likelihood, mode_over_samples, left.unsqueeze(-2), right.unsqueeze(-2))
 
     def log_density(x: Tensor) -> Tensor:
-        return -likelihood.fall(x, sample_mode)
+        return -likelihood.fall(x, mode_over_samples)
 
     x, accepted = sample_under(intervals, log_density, samples, draws)
-    e = (x + sample_mode.shift) * v.rsqrt().unsqueeze(-2)
-    return ProductSample(e, accepted.sum(-2, dtype=mu.dtype), accepted.shape[-2])
+    e = (x + mode_over_samples.shift) * v.rsqrt().unsqueeze(-2)
+    return _product_sample(e, accepted)
 
 
 def _tangents(
@@ -285,7 +290,7 @@ def scale_mixture(
     mean_of_e = (v.sqrt() * (y - mu)).unsqueeze(-2) / (v_samples + w)
     std_of_e = (w / (v_samples + w)).sqrt()
     e = mean_of_e + std_of_e * draws.normal(samples, mu.shape[-1])
-    return ProductSample(e, accepted.sum(-2, dtype=mu.dtype), accepted.shape[-2])
+    return _product_sample(e, accepted)
 
 
 def _mixture_pieces(
@@ -423,7 +428,8 @@ def half_normals(
     accepted = (fall - depth < numbers.chance) & inside
     x = replace_rejected(x, accepted, spare_count)
     e = x.add_(mode.shift.unsqueeze(-2)).mul_(mode.precision.sqrt().unsqueeze(-2))
-    return ProductSample(e, accepted.sum(-2, dtype=mu.dtype), accepted.shape[-2], wait_for_loss())
+    sample = _product_sample(e, accepted)
+    return sample._replace(loss=wait_for_loss())
 
 
 class CandidateNumbers(NamedTuple):
