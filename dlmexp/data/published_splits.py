@@ -95,7 +95,7 @@ def _splits_in_table(path: Path, rows: int) -> Bool[np.ndarray, "K N"]:
     """Return which rows are test rows of each split, from a table of 0 and 1 without a header."""
     names = [f"split {k}" for k in range(MASK_COLUMNS)]
     table = read_columns(path, names, header=False).to_numpy(np.float64)
-    return _splits_of_table(table, rows, path)
+    return _checked_splits(table, rows, path)
 
 
 def _splits_in_files(paths: Mapping[str, Path], rows: int) -> Bool[np.ndarray, "K N"]:
@@ -125,10 +125,10 @@ def user_splits(path: Path, rows: int) -> Bool[np.ndarray, "K N"]:
     has_names = re.search("[A-Za-z]", first_line) is not None
     with reading(path, "is not a table of 0 and 1 with a column for each split"):
         table = words[int(has_names) :].astype(np.float64)
-    return _splits_of_table(table, rows, path)
+    return _checked_splits(table, rows, path)
 
 
-def _splits_of_table(
+def _checked_splits(
     table: Float[np.ndarray, "M K"], rows: int, path: Path
 ) -> Bool[np.ndarray, "K N"]:
     """Return which rows are test rows of each split [splits, rows], from a table [rows, splits].
