@@ -74,9 +74,12 @@ def unpacked_sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest in a copy of the repository, on the code of that copy."""
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    command = [sys.executable, "-m", "pytest", *words]
+    """Run pytest in a copy of the repository, on the code of that copy.
+
+    Hints are checked, and failed assertions explained, where the same tests run in the repository.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(folder), "NOHINTS": "1"}
+    command = [sys.executable, "-m", "pytest", "--assert=plain", *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 

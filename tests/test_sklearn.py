@@ -48,11 +48,14 @@ def data(n=150, seed=0):
 def test_scikit_learns_own_checks(kind, n_components, monkeypatch):
     """With one beta and as few steps as their scores need; a mixture has an automatic M."""
     how: dict[str, Any] = QUICK | {"betas": 0.1, "learning_rate": 0.3, "max_iter": 20}
+    if kind is DLMRegressor:
+        monkeypatch.setattr(DLMRegressor, "pilot", 5)
+        how["max_iter"] = 10
     if n_components > 1:
         how |= {"n_components": n_components, "n_inducing": "auto"}
         monkeypatch.setattr(automatic, "PILOT", replace(automatic.PILOT, iterations=5))
     if kind is DLMCountRegressor:
-        how |= {"learning_rate": 0.2, "max_iter": 60, "objective": "elbo"}
+        how |= {"max_iter": 40, "objective": "elbo"}
     checks = check_estimator(kind(**how), on_fail=None, on_skip=None)
     assert len(checks) > 40
     assert [
