@@ -597,11 +597,11 @@ def default_inducing_count(n_rows: int) -> int:
 def own_inducing_count(n: int) -> int:
     """Return the default number of inducing inputs for n training rows of a user's own data.
 
-    It is 200 from 2000 rows on. Fewer rows have as many more as take the same time in a step of
-    ELBO, n M^2, but at most n.
+    It is 200, or n if that is less. From 400 to 2000 rows it is larger: as large as takes the time
+    of 200 for 2000 rows in a step of ELBO, n M^2, but at most n / 2.
     """
     affordable = math.isqrt(ROWS_OF_MAX_INDUCING * MAX_INDUCING**2 // n)
-    return min(max(affordable, MAX_INDUCING), n)
+    return min(max(min(affordable, n // 2), MAX_INDUCING), n)
 
 
 def _percent(rows: int, percent: Fraction) -> int:
