@@ -101,8 +101,8 @@ class SparseGP(BaseEstimator):
             in closed form, for `DLMRegressor` with "elbo" or "sq_dlm".
         n_components: Number of Gaussians that the posterior is a mixture of (for "log_dlm"), or
             several to choose from, such as [1, 2, 8].
-        n_inducing: Number of inducing inputs, at most the number of rows trained on. None: 200; more
-            for 400 to 2000 rows (321 for 772), where folds have 200. "auto", for `DLMRegressor`: the
+        n_inducing: Number of inducing inputs, at most the number of rows trained on. None: 200; up
+            to 341 for 400 to 2000 rows, where folds have 200. "auto", for `DLMRegressor`: the
             smallest number up to 200 beyond which there is little to gain.
         kernel: "rbf", "matern32", "matern52" ("matern"), each also with a linear term, such as
             "matern52+linear"; or the path of a GPyTorch kernel class.
