@@ -67,7 +67,7 @@ def test_test_rows_give_the_metrics_of_the_record(kind, here, capsys):
     task, *words = KINDS[kind].split()
     frame = table()[["rooms", "sort", "age", task]]
     frame.to_csv("own.csv", index=False)
-    own = [f"csv.target={task}", f"csv.task={task}", f"training.{task}.max_iterations=40"]
+    own = [f"csv.target={task}", f"csv.task={task}", f"training.{task}.max_iterations=20"]
     assert main(["run", *SMALL.split(), *own, *words]) == 0
     y = np.asarray(frame[task] == "yes" if task == "binary" else frame[task], dtype=float)
     results = ResultsFolder("results")

@@ -134,7 +134,7 @@ def test_a_quick_version_runs_on_three_small_datasets(data_root: Path, tmp_path:
     for name in names:
         if not (data_root / "uci" / name.removeprefix("uci_")).is_dir():
             pytest.skip(f"no {name} there")
-    words = ["experiment=uci-small", "parts=[]", "preset=quick", "M=20", "seeds=2"]
+    words = ["experiment=uci-small", "parts=[]", "preset=quick", "M=20", "seeds=1"]
     selected = [f"dataset=[{','.join(names)}]", "method=[elbo,joint_log_dlm]", "workers=1"]
     folders = [f"data_root={data_root}", f"results={tmp_path}"]
     assert main(["run", *words, *selected, *folders]) == 0

@@ -45,9 +45,15 @@ def drawn_from_paper(name: str) -> DrawnFigure:
     return draw(published("paper"), name)
 
 
+@cache
+def all_drawn(folder: str) -> list[DrawnFigure]:
+    """Return the figures that a folder shows, which are drawn once for both tests."""
+    return list(drawings(published(folder), SHOWN[folder], Request()))
+
+
 @pytest.mark.parametrize("folder", SHOWN)
 def test_published_numbers_are_made_from_the_records(folder):
-    for drawn in drawings(published(folder), SHOWN[folder], Request()):
+    for drawn in all_drawn(folder):
         expected = pd.read_csv(RESULTS / folder / "figures" / f"{drawn.name}.csv")
         numbers = pd.read_csv(StringIO(drawn.csv.to_csv(index=False)))
         pd.testing.assert_frame_equal(numbers, expected, check_dtype=False, rtol=2e-5, atol=1e-9)
@@ -56,7 +62,7 @@ def test_published_numbers_are_made_from_the_records(folder):
 
 @pytest.mark.parametrize("folder", SHOWN)
 def test_published_figures_fit_on_a_page_without_their_caption(folder):
-    for drawn in drawings(published(folder), SHOWN[folder], Request()):
+    for drawn in all_drawn(folder):
         with warnings.catch_warnings(action="error"):
             words = " ".join(text.get_text() for text in drawn.picture.findobj(Text))  # pyright: ignore[reportAttributeAccessIssue]
         assert drawn.figure.caption[:40] not in words
