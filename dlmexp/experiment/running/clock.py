@@ -100,7 +100,7 @@ def step_seconds(
     trial_settings = replace(trial_settings, iterations=iterations)
     # The time of a step does not depend on where training starts: the first rows as inducing inputs
     # and no pilot fit cost nothing.
-    trial_cells = [replace_fields(cell, pilot=0, inducing="first") for cell in cells]
+    trial_cells = tuple(replace_fields(cell, pilot=0, inducing="first") for cell in cells)
     batch = program(trial_cells, prepare_split, None, target)
     state = State.fresh(batch.initial(), trial_settings)
 
