@@ -31,6 +31,7 @@ RESULTS = (
     "results/paper/README.md",
     "results/paper/DETAILS.md",
     "results/fair/README.md",
+    "results/uci/README.md",
     "results/more/README.md",
 )
 PAGES = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "data/README.md", *RESULTS)
