@@ -6,7 +6,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import jaxtyping
 import pytest
 from beartype import BeartypeConf, beartype
 from hypothesis import settings
+from omegaconf import OmegaConf
 
 from tests.support.real_data import MISSING, real_data
 
@@ -61,6 +63,27 @@ if not os.environ.get("NOHINTS"):  # before anything of dlmexp is imported
     jaxtyping.install_import_hook(
         [f"dlmexp.{package}" for package in PACKAGES], f"{__name__}.checked"
     )
+
+_load = OmegaConf.load
+
+
+@cache
+def _parsed(text: str) -> Any:
+    """What a text in YAML says; Hydra reads the same files for each of thousands of configs."""
+    return OmegaConf.to_container(_load(StringIO(text)))
+
+
+def _load_once(file_: Any) -> Any:
+    if not hasattr(file_, "read"):
+        return _load(file_)
+    try:
+        return OmegaConf.create(_parsed(file_.read()))
+    except Exception:
+        file_.seek(0)  # the message names the file
+        return _load(file_)
+
+
+OmegaConf.load = staticmethod(_load_once)
 
 settings.register_profile("dlmexp", deadline=None)  # a busy machine is no error
 settings.load_profile("dlmexp")
