@@ -47,8 +47,8 @@ from dlmexp.data.splits import (
     Normalisation,
     Prepared,
     Split,
+    inducing_count_of_user_table,
     normalise_split,
-    own_inducing_count,
 )
 from dlmexp.data.values import plain_values
 
@@ -101,9 +101,10 @@ class SparseGP(BaseEstimator):
             in closed form, for `DLMRegressor` with "elbo" or "sq_dlm".
         n_components: Number of Gaussians that the posterior is a mixture of (for "log_dlm"), or
             several to choose from, such as [1, 2, 8].
-        n_inducing: Number of inducing inputs, at most the number of rows trained on. None: 200; up
-            to 341 for 400 to 2000 rows, where folds have 200. "auto", for `DLMRegressor`: the
-            smallest number up to 200 beyond which there is little to gain.
+        n_inducing: Number of inducing inputs, at most the number of rows trained on. None: 200.
+            From 400 to 2000 rows, where more cost little, the final model has up to 341, but models
+            of folds still have 200. "auto", for `DLMRegressor`: the smallest number up to 200
+            beyond which there is little to gain.
         kernel: "rbf", "matern32", "matern52" ("matern"), each also with a linear term, such as
             "matern52+linear"; or the path of a GPyTorch kernel class.
         ard: Whether each feature has a lengthscale of its own.
@@ -206,7 +207,7 @@ class SparseGP(BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         no_rows = np.arange(0)
         all_for_training = Split(train=np.arange(len(y)), validation=no_rows, test=no_rows)
-        indicators = sum(self._categories)
+        indicators = sum(self._indicator_counts)
         rows = normalise_split(X, y, self.task, all_for_training, indicators)
 
         trained, scores = self._select_and_train(rows, seed)
@@ -247,13 +248,14 @@ class SparseGP(BaseEstimator):
     def _encoded(self, frame: Any, schema: Schema) -> np.ndarray:
         """Return the features of a DataFrame with categories."""
         try:
-            # Messages number rows from 0, as pandas does.
+            # Messages number rows from 0, as pandas does. With "base", levels that training has not
+            # seen are accepted: predictions come from the other columns.
             return schema.encode(frame, first=0, unseen="base")
         except UserError as error:
             raise ValueError(str(error)) from None
 
     @property
-    def _categories(self) -> tuple[int, ...]:
+    def _indicator_counts(self) -> tuple[int, ...]:
         """The number of indicator features of each category."""
         return self.schema_.categories if self.schema_ else ()
 
@@ -261,12 +263,14 @@ class SparseGP(BaseEstimator):
         """Return the model of n rows, with a number of components of q."""
         M = self.n_inducing
         if M != AUTO:
-            M = min(int(M or own_inducing_count(n)), n)
+            M = min(int(M or inducing_count_of_user_table(n)), n)
         kernel = KERNEL_ALIASES.get(self.kernel, self.kernel)
-        kernel_of_numbers, _, _ = kernel_parts(kernel)
-        initial = {"lengthscale": "sqrt"} if kernel_of_numbers in STATIONARY else {}
+        # such as "matern52" of "matern52+linear"
+        kernel_of_numeric_features, _, _ = kernel_parts(kernel)
+        is_stationary = kernel_of_numeric_features in STATIONARY
+        initial = {"lengthscale": "sqrt"} if is_stationary else {}
         return Model(
-            kernel=with_categories(kernel, self._categories),
+            kernel=with_categories(kernel, self._indicator_counts),
             likelihood=self.likelihood_name,
             M=M,
             learns_mean=self.prior_mean == "constant",
@@ -282,6 +286,7 @@ class SparseGP(BaseEstimator):
         betas = sorted({float(beta) for beta in as_list(self._betas)}, reverse=True)
         components = sorted(set(as_list(self.n_components)))
         n = len(rows.y_train)
+        # `cross_validate` replaces the number of components in the model by each of `components`.
         options: dict[str, Any] = {
             "X": rows.X_train,
             "y": rows.y_train,
@@ -329,7 +334,9 @@ class SparseGP(BaseEstimator):
         lr = self.usual_learning_rate if self.learning_rate is None else self.learning_rate
         window = min(self.window, self._iterations)
         # The learning rate is constant in the last window, over which the change is measured.
-        decay = self._iterations - window or None
+        iterations_before_window = self._iterations - window
+        # None: if the window has all iterations, the learning rate never decays.
+        decay = iterations_before_window or None
         return Settings(
             lr=lr,
             iterations=self._iterations,
@@ -481,6 +488,7 @@ def schema_of_frame(frame: Any, categories: list[str]) -> Schema:
             values[name] = plain_values(name, frame.iloc[:, position], source="X")
     except UserError as error:
         raise ValueError(str(error)) from None
+    # A schema names its target. This name must not be that of a feature.
     target = "y" if "y" not in names else "the target"
     options = CsvConfig(target=target, categories=categories)
     # The schema is used for features only, so the task does not matter.
@@ -563,7 +571,7 @@ class WithIntervals(RegressorMixin, SparseGP):
         """
         prediction = self._prediction(X)
         if prediction.lower is None or prediction.upper is None:
-            raise ValueError("square loss predicts a mean only: there is no lower_95")
+            raise ValueError("square loss predicts a mean only: there are no intervals")
         return self._interval_end(prediction.lower), self._interval_end(prediction.upper)
 
     def _interval_end(self, values: np.ndarray) -> np.ndarray:
@@ -588,7 +596,7 @@ class DLMRegressor(WithIntervals):
 
     task = "regression"
     likelihood_name = "gaussian"
-    prior_mean = "zero"  # the mean of normalised targets
+    prior_mean = "zero"  # since normalised targets have mean 0
     usual_learning_rate = 0.05
     usual_iterations = 150
     pilot = 60

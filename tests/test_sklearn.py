@@ -23,7 +23,7 @@ import dlmexp  # noqa: E402
 from dlmexp import DLMClassifier, DLMCountRegressor, DLMRegressor  # noqa: E402
 from dlmexp.core.folds import row_order  # noqa: E402
 from dlmexp.core.training import automatic  # noqa: E402
-from dlmexp.data.splits import own_inducing_count  # noqa: E402
+from dlmexp.data.splits import inducing_count_of_user_table  # noqa: E402
 from dlmexp.experiment.plan.compose import compose, with_default_experiment  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
@@ -343,7 +343,7 @@ def test_defaults_are_those_of_the_command():
     parameters = model.model_.model.parameters(D=5)
     own = {name: parameters[name].initial for name in ("noise", "outputscale")}
     assert own | dict(model.model_.model.initial) == training.initial
-    assert len(model.model_.hyperparameters["Z"]) == own_inducing_count(30)
+    assert len(model.model_.hyperparameters["Z"]) == inducing_count_of_user_table(30)
 
 
 def test_automatic_number_of_inducing_inputs_is_at_most_that_of_rows():

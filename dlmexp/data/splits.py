@@ -594,7 +594,7 @@ def default_inducing_count(n_rows: int) -> int:
     return min(max(n_rows // 100, MIN_INDUCING), MAX_INDUCING)
 
 
-def own_inducing_count(n: int) -> int:
+def inducing_count_of_user_table(n: int) -> int:
     """Return the default number of inducing inputs for n training rows of a user's own data.
 
     It is 200, or n if that is less. From 400 to 2000 rows it is larger: as large as takes the time

@@ -22,8 +22,8 @@ from dlmexp.core.baselines import BASELINES, available_baselines, gaussian_score
 from dlmexp.data.splits import (
     Prepared,
     Split,
+    inducing_count_of_user_table,
     normalise_split,
-    own_inducing_count,
     permutation,
 )
 
@@ -261,7 +261,7 @@ def _estimator_scores(split: Prepared, device: str) -> dict[str, float]:
 def _inducing_count(candidate: Candidate, n: int) -> int:
     """Return the number of inducing inputs of a candidate with n training rows."""
     if candidate.M is None:
-        return own_inducing_count(n)
+        return inducing_count_of_user_table(n)
     return min(candidate.M or n, n)
 
 

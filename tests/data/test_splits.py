@@ -150,9 +150,9 @@ def test_sizes_and_inducing_points_are_the_papers():
 def test_own_rows_have_as_many_inducing_inputs_as_are_affordable():
     rows = (30, 200, 300, 500, 772, 1000, 2000, 10**6)
     counts = [30, 200, 200, 250, 321, 282, 200, 200]
-    assert [splits.own_inducing_count(n) for n in rows] == counts
+    assert [splits.inducing_count_of_user_table(n) for n in rows] == counts
     for n in range(500, 2001):
-        count = splits.own_inducing_count(n)
+        count = splits.inducing_count_of_user_table(n)
         assert n * count**2 <= 2000 * 200**2
         assert count == n // 2 or n * (count + 1) ** 2 > 2000 * 200**2, "the largest such number"
 

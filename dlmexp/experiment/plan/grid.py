@@ -35,7 +35,7 @@ from dlmexp.data.splits import (
     MAX_INDUCING,
     SPLIT_VERSION,
     default_inducing_count,
-    own_inducing_count,
+    inducing_count_of_user_table,
     resolve_size,
     split,
     with_validation_in_pool,
@@ -533,7 +533,7 @@ class Grid:
         """Return M where no setting says it."""
         if self.dataset.loader != "table":
             return default_inducing_count(len(self.data.y))
-        M = own_inducing_count(self.pool)
+        M = inducing_count_of_user_table(self.pool)
         # Folds only compare candidates, which costs most of the time.
         return min(M, MAX_INDUCING) if is_fold else M
 
