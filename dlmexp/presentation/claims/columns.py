@@ -1,7 +1,7 @@
 """Choose the settings that claims are judged under, and the rows of each.
 
-A setting is a protocol, with changed values if there are any. Each setting has a column in the
-table of verdicts.
+In this module a setting is a combination: a protocol, together with all values that were changed in
+it, if there are any. Each setting has a column in the table of verdicts.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,11 @@ class VerdictColumn:
     """A setting that verdicts are about.
 
     Attributes:
-        protocol: The protocol.
+        protocol: The name of the protocol. A preset that made the runs smaller is part of the name,
+            such as `released-quick`; `quick` alone is the protocol `paper` with a preset.
         changes: The values that differ from the protocol's, such as `training.lr=0.01, M=50`.
         terms: The values in `changes` one by one, as users type them.
-        preset: Whether a preset made the runs smaller.
+        preset: Whether `protocol` contains a preset.
     """
 
     protocol: str
@@ -107,7 +108,11 @@ def _with_protocol(available: Sequence[VerdictColumn], protocol: str) -> list[Ve
 
 
 def _with_fewest_changes(columns: list[VerdictColumn]) -> list[VerdictColumn]:
-    """Return for each protocol the column with the fewest changes; of equal ones, the last."""
+    """Return for each protocol the column with the fewest changes.
+
+    Of columns with equally many changes, the last is returned: the one with the fewest runs, as the
+    most frequent come first.
+    """
     chosen: dict[str, VerdictColumn] = {}
     for column in columns:
         best = chosen.get(column.protocol)

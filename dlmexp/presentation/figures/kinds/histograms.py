@@ -1,7 +1,7 @@
 """Measure and draw panels of gradient draws.
 
 A panel shows the distribution of a statistic of draws g of a gradient, with a line for each number
-of samples. G is the reference gradient, the mean of 10 000 bMC samples.
+of samples. G is the reference gradient, computed by bMC (biased Monte Carlo) with 10 000 samples.
 """
 
 from collections.abc import Sequence
@@ -49,6 +49,7 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
         failed=len(has_draws) - sum(has_draws),
         draws=len(draws),
         seed=row["seed"],
+        # In records, bias is |mean of the draws - G|^2.
         bias=row["bias"] / squared_norm,
         error_of_G=_error_of_reference(row, results) / squared_norm,
     )
@@ -58,9 +59,10 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
 def _error_of_reference(row: pd.Series, results: ResultsFolder) -> float:
     """Return an estimate of |G - exact gradient|^2, the error of the reference gradient itself.
 
-    It is computed from the mean of many uPS draws, as the squared distance of this mean to G minus
-    its squared distance to the gradient by quadrature. The mean differs from the exact gradient by
-    about 1 % of the error of G. NaN means that there are no uPS draws.
+    uPS (unbiased product sampling) is unbiased, so the mean of many uPS draws is close to the exact
+    gradient: it differs by about 1 % of the error of G. Therefore its squared distance to G is
+    nearly the error of G. Its squared distance to the gradient by quadrature, which is the noise of
+    the mean, is subtracted. NaN means that there are no uPS draws.
     """
     rows = results.candidates
     belongs = (rows["role"] == "gradient") & (rows["estimator"] == "ups")
@@ -71,6 +73,7 @@ def _error_of_reference(row: pd.Series, results: ResultsFolder) -> float:
     if by_samples.empty:
         return np.nan
     most_samples = by_samples.iloc[-1]
+    # |mean of the draws - G|^2 - |mean of the draws - gradient by quadrature|^2
     return float(most_samples["bias"] - most_samples["bias_quadrature"])
 
 

@@ -36,20 +36,31 @@ class PanelKind:
         module: The import path of the module.
         metrics: The metrics of which there are panels of this kind.
         x: What lies on the x-axis; '' means what the panel says (`Panel.x`).
-        role: The role of the rows that lines are drawn from.
-        every_beta: Whether lines are drawn from all candidates instead of the selected ones.
+        role: The role of the rows that lines are drawn from, a value of the column `role` of the
+            results table: `fit` for evaluation at the end of training, `curve` for evaluation
+            during training, `gradient` for statistics of gradients, or the role that an experiment
+            names, such as `anatomy`. A line may have another role (`Line.role`).
+        every_beta: Whether lines are drawn from the rows of all candidates, with every beta. Lines
+            with a fixed beta always are. Otherwise lines are drawn from the table of selected
+            results, where a group of candidates has a row for each metric that selects: NLL and, if
+            candidates have one, MSE.
         at_one_size: Whether a panel is drawn from the rows of one training size.
-        by_selection: Whether each group of candidates gives a single row: the candidate that was
-            selected for the metric of the panel.
+        by_selection: Whether each group of candidates gives a single row of the table of selected
+            results: in panels of MSE the one selected by MSE, in others the one selected by NLL.
+            Otherwise all rows of the group are used.
         methods: The methods that every line compares; empty where a line shows its own method.
         has_n_in_title: Whether the title names the training size.
         has_intervals: Whether the points have intervals over repetitions.
-        legend: What the legend shows: `markers` lines with markers; `lines` lines without markers;
-            `betas` the methods of lines that differ in beta, while other lines have labels in the
-            panel; `module` the entries that the function `legend()` of the module returns.
-        scale: The panels that share a scale, and so are drawn by one call of `draw`: `panel` for
-            one panel under several protocols, `metric` or `task` for all panels of the same metric
-            or task.
+        legend: What the legend shows:
+            - `markers`: lines with markers,
+            - `lines`: lines without markers,
+            - `betas`: the methods of lines that differ in beta (other lines have labels in the
+              panel),
+            - `module`: the entries that the function `legend()` of the module returns.
+        scale: The panels that share a scale, and so are drawn by one call of `draw`:
+            - `panel`: a panel as drawn for each of several protocols,
+            - `metric`: all panels of the same metric,
+            - `task`: all panels of the same task.
         shared_limits: With the scale `panel` or `task`, the axes on which these panels get the same
             limits. With the scale `metric`, `draw` sets the limits.
         height: The height of a panel in inches; 0 means the usual height.
