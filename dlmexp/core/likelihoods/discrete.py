@@ -22,6 +22,11 @@ from dlmexp.core.likelihoods.base import (
 from dlmexp.core.likelihoods.calibration import Scores, count_cdf, count_interval, count_scores
 from dlmexp.core.likelihoods.log_concave import LogConcave, Mode, Terms, log_product_integral
 
+COUNT_KNEE = 1.5
+"""f at the knee of log p of counts. At f = 1.5, exp(-e^f) has fallen to 0.01. The value is not
+critical: with any from 1 to 2.5, log integrals have errors of at most 4e-9 on a grid with mu from
+-60 to 12, and v and counts up to 10^4."""
+
 
 def signs(y: Tensor) -> Tensor:
     """Return -1 for label 0 and +1 for label 1."""
@@ -67,7 +72,7 @@ class Logistic(LogConcave):
     metrics: ClassVar = {"error": misclassified}
 
     def terms(self, f: Tensor, y: Tensor) -> Terms:
-        """Return log p and its derivatives."""
+        """Return log p, its derivative, and minus its second derivative."""
         s = signs(y)
         sf = s * f
         # The probability of the class that the row does not have
@@ -87,7 +92,8 @@ class Logistic(LogConcave):
         solve r - v sigmoid(-(m + r)) = 0; the derivative of the left side is at least 1.
         """
         m = signs(y) * mu
-        # The sign of m + r, as r = v / 2 at m + r = 0.
+        # m + r grows with m and is 0 at m = -v / 2 (where r = v / 2), so its sign is that of
+        # m + v / 2.
         is_positive = m + v / 2 > 0
         w = lambert_w_exp(v.log() + torch.where(is_positive, -m, m + v))
         r = torch.where(is_positive, w, (v - w).clamp_min(0))
@@ -99,7 +105,10 @@ class Logistic(LogConcave):
         return signs(y) * r
 
     def knee(self, mode: Mode) -> Tensor:
-        """Return the distance from the mode to f = 0, where the classes are equally probable."""
+        """Return the distance from the mode to f = 0.
+
+        The classes are equally probable there, and log p bends most.
+        """
         return -mode.f
 
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
@@ -165,7 +174,7 @@ class Poisson(Counts):
     knee_width: ClassVar[float] = 1.0
 
     def terms(self, f: Tensor, y: Tensor) -> Terms:
-        """Return y f - e^f and its derivatives."""
+        """Return y f - e^f, its derivative, and minus its second derivative."""
         rate = f.exp()
         return Terms(value=torch.addcmul(-rate, y, f), slope=y - rate, curvature=rate)
 
@@ -182,9 +191,10 @@ class Poisson(Counts):
         return torch.where(w < 1, vy - w, w.log() - log_w_without_s)
 
     def fall(self, x: Tensor, mode: Mode) -> Tensor:
-        """Return rate (e^x - 1 - x) + x^2/(2v).
+        """Return how far log(q p) lies below its mode at distance x from it, elementwise.
 
-        The slopes of log p and log q at the mode cancel.
+        It is rate (e^x - 1 - x) + x^2/(2v), with the rate at the mode: the slopes of log p and
+        log q cancel there.
         """
         fall_of_p = x.exp().sub_(x).sub_(1).mul_(mode.terms.curvature)
         return torch.addcmul(fall_of_p, x * x, mode.precision / 2)
@@ -204,8 +214,11 @@ class Poisson(Counts):
         return torch.minimum(reach_by_q, left_by_p), torch.minimum(reach_by_q, right_by_p)
 
     def knee(self, mode: Mode) -> Tensor:
-        """Return the distance to the knee, at f = 1.5, or 1.5 above a positive mode."""
-        return 1.5 - mode.f.clamp_max(0)
+        """Return the distance from the mode to f = COUNT_KNEE.
+
+        The knee of a positive mode lies COUNT_KNEE above the mode.
+        """
+        return COUNT_KNEE - mode.f.clamp_max(0)
 
     def elbo_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         """Return exp(mu + v/2) - y mu + log y!."""
@@ -238,7 +251,7 @@ class PoissonSoftplus(Counts):
     """p(y|f) = rate^y e^-rate / y! with rate = log(1 + e^f)."""
 
     def terms(self, f: Tensor, y: Tensor) -> Terms:
-        """Return y log rate - rate and its derivatives."""
+        """Return y log rate - rate, its derivative, and minus its second derivative."""
         # Below -30 the log of the rate is f to rounding. The clamp keeps the rate from becoming 0
         # in the logarithm and the quotient below.
         g = f.clamp_min(-30)
@@ -277,8 +290,8 @@ class PoissonSoftplus(Counts):
         return torch.minimum(torch.maximum(s, low), high)
 
     def knee(self, mode: Mode) -> Tensor:
-        """Return the distance from the mode to the knee, at f = 1.5."""
-        return 1.5 - mode.f
+        """Return the distance from the mode to f = COUNT_KNEE."""
+        return COUNT_KNEE - mode.f
 
     def conditional_mean(self, f: Tensor) -> Tensor:
         """Return log(1 + e^f)."""

@@ -24,8 +24,8 @@ ELEMENTS = 256
 """Number of values of log Phi that one program computes."""
 ROWS = 8
 """Number of rows of counts that one program scores."""
-# In the GPU kernels, an argument with a trailing underscore is a pointer to the array whose values
-# have the name without it.
+# In the GPU kernels, arrays are passed as pointers. A pointer has a trailing underscore where the
+# name without it is needed for the loaded values.
 
 
 def added_to_diagonal(
@@ -322,7 +322,8 @@ def sums_over_counts(
 ) -> tuple[Float[Tensor, "R"], Float[Tensor, "R"], Float[Tensor, "R"]]:
     """Return sums over the counts `low` to `high` for R rows of mixtures of Poissons.
 
-    F is the distribution function of a row's mixture.
+    F is the distribution function of a row's mixture. Counts below `low` are taken to have
+    probability 0.
 
     Args:
         p: The probabilities of count `low` under each of the K Poissons.
@@ -393,18 +394,18 @@ def _sums_over_counts(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes 
     # [y <= k]
     step = tl.where(y <= low, 1.0, 0.0).to(y.dtype)
     crps = (F - step) * (F - step)
-    first = tl.full([], LOWER, y.dtype)
-    last = tl.full([], UPPER, y.dtype)
-    lower = tl.where(first > F, 1.0, 0.0).to(y.dtype)
-    upper = tl.where(last > F, 1.0, 0.0).to(y.dtype)
+    lower_share = tl.full([], LOWER, y.dtype)
+    upper_share = tl.full([], UPPER, y.dtype)
+    lower = tl.where(lower_share > F, 1.0, 0.0).to(y.dtype)
+    upper = tl.where(upper_share > F, 1.0, 0.0).to(y.dtype)
     for k in range(low + 1, high + 1):
         # Probability of count k under each Poisson, from that of count k - 1
         p = p * rates / k
         F += tl.sum(p, 0)
         step = tl.where(y <= k, 1.0, 0.0).to(y.dtype)
         crps += (F - step) * (F - step)
-        lower += tl.where(first > F, 1.0, 0.0).to(y.dtype)
-        upper += tl.where(last > F, 1.0, 0.0).to(y.dtype)
+        lower += tl.where(lower_share > F, 1.0, 0.0).to(y.dtype)
+        upper += tl.where(upper_share > F, 1.0, 0.0).to(y.dtype)
     tl.store(crps_ + r, crps, mask=r < R)
     tl.store(lower_ + r, lower, mask=r < R)
     tl.store(upper_ + r, upper, mask=r < R)

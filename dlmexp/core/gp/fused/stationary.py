@@ -11,7 +11,7 @@ on tensor cores; columns of zeros make the number F of columns a power of two.
 
 l are lengthscales, s outputscales, and P is the number of lengthscales of a cell. In the GPU
 kernels, b is a cell, m are inducing inputs, n rows, f columns of the factors and d features; T, TM
-and TN are the sizes of tiles.
+and TN are the sizes of tiles, and DP is D rounded up by `padded_size`.
 """
 # pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false
 # pyright: reportCallIssue=false
@@ -24,7 +24,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from dlmexp.core.gp.fused.tile_products import chunks_of_rows, tile
+from dlmexp.core.gp.fused.tile_products import chunks_of_rows, padded_size
 from dlmexp.core.gp.special import once_differentiable
 
 MATRIX_TILE = (32, 64)
@@ -60,7 +60,7 @@ def right_factor(
     """
     B, N, D = X.shape
     P = l.shape[1]
-    F = tile(D + P + 1)
+    F = padded_size(D + P + 1)
     if rows is None:
         rows = N
     right = X.new_empty(B, rows, F)
@@ -115,7 +115,7 @@ def parameter_gradients(  # noqa: PLR0913 - the parameters of the kernel, and ho
         s: The outputscales.
         matern: As in `covariance`.
         gram: Whether K is the matrix of Z with itself. `right` is then that of Z, and Z gets the
-            gradients of both sides.
+            gradients of both sides. `gram` and `outer` are never used together.
         outer: h, w and g of `d_K = V diag(h) + w g^T`; None: d_K is V.
     """
     if gram:
@@ -181,7 +181,7 @@ def parameter_gradients(  # noqa: PLR0913 - the parameters of the kernel, and ho
         MATERN=matern,
         GRAM=gram,
         F=F,
-        DP=tile(D),
+        DP=padded_size(D),
         TM=FACTOR_ROWS,
     )
     return d_Z, d_l, d_s
@@ -283,14 +283,14 @@ def _left(Z, l, left, M, D, ARD: tl.constexpr, F: tl.constexpr, T: tl.constexpr)
         length = tl.load(l + b * D + f, mask=f < D, other=1)
         is_square = (f > D) & (f <= 2 * D)
         length_of_square = tl.load(l + b * D + f - D - 1, mask=is_square, other=1)
-        half_precision = tl.where(is_square, -0.5 / (length_of_square * length_of_square), 0)
+        minus_half_precision = tl.where(is_square, -0.5 / (length_of_square * length_of_square), 0)
     else:
         length = tl.load(l + b + f * 0)
-        half_precision = tl.where(f == D + 1, -0.5 / (length * length), 0)
+        minus_half_precision = tl.where(f == D + 1, -0.5 / (length * length), 0)
     # z is 0 from column D on, so there `scaled` is, too.
     scaled = z / (length * length)[None, :]
     norm = tl.sum(scaled * z, 1)[:, None]
-    value = tl.where(f[None, :] == D, -0.5 * norm, scaled + half_precision[None, :])
+    value = tl.where(f[None, :] == D, -0.5 * norm, scaled + minus_half_precision[None, :])
     tl.store(left + (b * M + m[:, None]) * F + f[None, :], value, mask=m[:, None] < M)
 
 

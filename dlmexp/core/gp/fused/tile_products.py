@@ -44,7 +44,7 @@ SUM_TILE = (32, 64)
 """Inducing inputs and rows of a tile of sums over inducing inputs."""
 
 
-def tile(size: int) -> int:
+def padded_size(size: int) -> int:
     """Return the power of two that is at least `size`, and at least 16, as Triton's `dot` needs."""
     return max(16, triton.next_power_of_2(size))
 
@@ -146,7 +146,7 @@ def _rows_of_tiles(M: int, size: int) -> Iterator[tuple[int, int, int]]:
         yield 0, full_tiles, size
     remaining_rows = M % size
     if remaining_rows:
-        yield M - remaining_rows, 1, tile(remaining_rows)
+        yield M - remaining_rows, 1, padded_size(remaining_rows)
 
 
 @triton.jit(do_not_specialize=["M"])
