@@ -15,7 +15,7 @@ from dlmexp.experiment.plan.cell import cell_count
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.clock import Clock, TimeInterval
 from dlmexp.experiment.running.process import select_target
-from dlmexp.experiment.running.summary import print_changed
+from dlmexp.experiment.running.summary import print_plugin_changes
 from dlmexp.experiment.running.sweep import Plan, make_split_preparer, plan_sweep, prepare_sweep
 
 # Options of sbatch by the name of the setting of the launcher; {} is the value.
@@ -62,8 +62,8 @@ def print_jobs(
 ) -> None:
     """Print a line for each job with its cells, and the totals.
 
-    For a cluster, also print the resources that the jobs request, a time limit that is long enough
-    by timed steps, and when the jobs would start.
+    For a cluster, also print the resources that the jobs request, a sufficient time limit, which is
+    estimated by timing a few steps, and when the jobs would start.
     """
     plans = [_plan(block, store) for block in blocks]
     request = Request.of(launcher) if on_cluster else None
@@ -77,7 +77,7 @@ def print_jobs(
             jobs_to_run += 1
     print(f"{counted(jobs_to_run, 'job')} to run, with {counted(cells_to_run, 'cell')}")
     for block, plan in zip(blocks, plans, strict=True):
-        print_changed(plan, block.sweep)
+        print_plugin_changes(plan, block.sweep)
     if request is not None and jobs_to_run:
         _print_longest_job(_longest_time(blocks, plans, request.cores))
         _print_likely_start(launcher)
@@ -113,7 +113,10 @@ def _plan(block: Block, store: Store) -> Plan:
 
 
 def _cells_to_run(plan: Plan) -> int:
-    """Return the number of cells that a plan trains."""
+    """Return the number of cells that a plan trains.
+
+    Refits are fits to all rows, which are trained after the folds that select them.
+    """
     return cell_count(plan.batches) + cell_count(plan.refits)
 
 
@@ -184,7 +187,8 @@ def _longest_time(
     timed_clock, block = max(clocks, key=lambda pair: pair[0].cells)
     cfg = block.sweep.cfg
     target = select_target(cfg.device, cfg.dtype)
-    prepare_split = make_split_preparer(prepare_sweep(cfg))  # the sweep of a block has no data
+    # The sweep is prepared again to load its datasets, which the sweep of a block does not keep.
+    prepare_split = make_split_preparer(prepare_sweep(cfg))
     timed_clock.time_steps(prepare_split, target, threads)
     intervals: list[TimeInterval] = []
     for clock, _ in clocks:
@@ -203,7 +207,7 @@ def _clocks_of_long_jobs(
     for block, plan in zip(blocks, plans, strict=True):
         cfg = block.sweep.cfg
         target = select_target(cfg.device, cfg.dtype)
-        clock = Clock(plan.batches, target.device.type, plan.refits)
+        clock = Clock(plan.batches, target.device.type, placeholders=plan.refits)
         if not clock.is_short():
             clocks.append((clock, block))
     return clocks

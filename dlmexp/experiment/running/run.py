@@ -37,8 +37,8 @@ from dlmexp.experiment.running.plugin_trials import try_plugins
 from dlmexp.experiment.running.progress import Progress
 from dlmexp.experiment.running.recording import Recorder
 from dlmexp.experiment.running.summary import (
-    print_changed,
     print_plan,
+    print_plugin_changes,
     print_summary,
     summarize,
 )
@@ -106,7 +106,7 @@ def _train_and_summarize(
         _prepare_folder(root, sweep)
         run = PlannedRun(sweep, target, arguments, choose_workers)
         if not process.is_extra():
-            print_changed(run.plan, sweep)
+            print_plugin_changes(run.plan, sweep)
         exit_code_of_stop = run.train()
         if exit_code_of_stop is not None:
             return exit_code_of_stop

@@ -75,7 +75,7 @@ def print_plan(plan: Plan, sweep: Sweep) -> None:
         f"{counted(len(plan.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
         f"{cell_count(batches)} to run in {counted(len(batches), 'batch')}"
     )
-    print_changed(plan, sweep)
+    print_plugin_changes(plan, sweep)
 
 
 def _plan_table(plan: Plan, sweep: Sweep) -> Table:
@@ -118,7 +118,7 @@ def _posterior_label(cell: Cell) -> str:
     return label
 
 
-def print_changed(plan: Plan, sweep: Sweep) -> None:
+def print_plugin_changes(plan: Plan, sweep: Sweep) -> None:
     """Print how many records another version of a plugin has made, and what happens with them."""
     if not plan.changed:
         return
