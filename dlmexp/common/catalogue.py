@@ -153,7 +153,8 @@ def family(dataset: str) -> str:
     """Return the name of the family that a dataset belongs to.
 
     `peds1_dir0`, `peds1_dir1` and `peds1_dir2` (directions of pedestrians) are the family `peds1`:
-    a stand-in for one of them represents all three. Any other dataset is a family of its own.
+    a stand-in for one of them may replace any of the three. Any other dataset is a family of its
+    own.
     """
     return dataset.split("_dir")[0] if dataset.startswith("peds1_dir") else dataset
 

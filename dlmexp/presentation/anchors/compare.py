@@ -138,7 +138,7 @@ def _anchor(number: PublishedNumber, table: pd.DataFrame) -> Anchor:
     our_error = _standard_error(values)
     difference = _difference(number, mean, our_error)
     verdict = _verdict(number.metric, difference, settings_differ=bool(closest.differences))
-    if verdict is not AnchorVerdict.NOT_RUN and number.other_target:
+    if verdict is not AnchorVerdict.NOT_RUN and number.other_target_text:
         difference = math.nan  # numbers of different targets cannot be compared
         verdict = AnchorVerdict.SETTINGS
     return Anchor(
@@ -172,6 +172,8 @@ def _closest_results(number: PublishedNumber, table: pd.DataFrame) -> OurResults
     by_setting: dict[str, OurResults] = {}
     for values, rows in fits.groupby(setting_columns, dropna=False, sort=True):
         differences = _differences_in_settings(number, rows.iloc[0])
+        # Rows with the same seed differ in other columns, such as the estimator or the candidates.
+        # The first of them is kept.
         by_setting[str(values)] = OurResults(rows.drop_duplicates("seed"), differences)
     # Of equally close settings, the first one by name is taken, which is the same everywhere.
     closest = min(by_setting, key=lambda setting: (*by_setting[setting].distance, setting))
@@ -219,6 +221,7 @@ def _other_rows(number: PublishedNumber, result: pd.Series) -> str:
 
 def _other_alpha(number: PublishedNumber, result: pd.Series) -> str:
     alpha = ALPHAS.get(number.method)
+    # The alpha of power EP is the beta of our counterpart.
     if alpha is None or result["beta"] == alpha:
         return ""
     return f"alpha {result['beta']:g} for {alpha:g}"
@@ -235,7 +238,8 @@ def _other_training(number: PublishedNumber, result: pd.Series) -> str:
 def _other_data(number: PublishedNumber) -> str:
     if not number.has_other_splits:
         return ""
-    return number.other_target or "other splits of the same rows"
+    # Another target, if there is one, matters more than other splits.
+    return number.other_target_text or "other splits of the same rows"
 
 
 def _values(number: PublishedNumber, rows: pd.DataFrame) -> Values:
@@ -317,7 +321,7 @@ def _why(number: PublishedNumber, closest: OurResults, splits: int) -> str:
     if not splits:
         return f"no result of {label}"
     reasons = []
-    if not number.has_counterpart:
+    if not number.is_same_method:
         reasons.append(f"compared with our {label}, which is another method")
     elif number.M is None and not number.is_exact:
         our_M = int(closest.rows.iloc[0]["M"])

@@ -33,15 +33,17 @@ WITHOUT_COUNTERPART = (
     "PrO, particles, no inducing points",
     "dropout network",
 )
-# The alpha of power EP, by method.
+# The alpha of power EP, by method. It is compared with the beta of our results, which is alpha for
+# `power_ep`. "T-PEP 0.5" is not listed, because `t_pep` has no beta: its alpha is an option of the
+# method, and is 0.5 by default.
 ALPHAS = {"PEP 0.5": 0.5}
 # The source with this name trained all methods by Adam with these settings.
 ADAM_SOURCE = "github callum-kl/non-parametric-pro"
 ADAM_SETTINGS = {"lr": 0.01, "minibatch": 512, "max_iterations": 10_000}
 # The numbers of this suite are in units of the target, while those of others are for standardised
-# targets. The suite has splits of its own.
+# targets.
 TARGET_UNITS_SUITE = "uci_hl"
-# The data sets of this suite of which we have the same splits.
+# This suite has other splits than ours, except for these data sets.
 SAME_SPLITS = ("uci_kin8nm", "uci_naval", "uci_power")
 # The data sets of this suite with another target column than ours, so that their numbers cannot be
 # met.
@@ -87,8 +89,8 @@ class PublishedNumber:
         return COUNTERPARTS[self.method]
 
     @property
-    def has_counterpart(self) -> bool:
-        """Whether we have the method; otherwise the number is compared with the closest method."""
+    def is_same_method(self) -> bool:
+        """Whether `counterpart` is the method of the number, and not only our closest method."""
         return self.method not in WITHOUT_COUNTERPART
 
     @property
@@ -107,7 +109,7 @@ class PublishedNumber:
         return self.suite == TARGET_UNITS_SUITE and self.dataset not in SAME_SPLITS
 
     @property
-    def other_target(self) -> str | None:
+    def other_target_text(self) -> str | None:
         """How the target of the source differs from ours; None if it does not."""
         if self.suite != TARGET_UNITS_SUITE:
             return None

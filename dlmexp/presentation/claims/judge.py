@@ -42,7 +42,8 @@ class ClaimVerdict:
         column: The label of the column.
         parts: All parts of the claim, also those that were not run.
         origin: Which commands and commits computed the records.
-        missing: The commands that compute the parts on the paper's data that were not run.
+        missing: The commands that would run the missing parts: those on the paper's own data, not
+            on stand-ins.
         error: What the function of a plugin's claim raised, and where; '' if nothing.
     """
 
@@ -73,7 +74,10 @@ class ClaimVerdict:
 
     @property
     def _counted_parts(self) -> list[Part]:
-        """The parts that were run and count for the verdict."""
+        """The parts that were run and count for the verdict.
+
+        The statement of a supplementary part is ours and not the paper's, so it does not count.
+        """
         return [part for part in self.parts_run if not part.supplementary]
 
     @property
@@ -98,7 +102,8 @@ class ClaimVerdict:
     def not_available(self) -> list[str]:
         """The paper's datasets that the claim names, if neither they nor their stand-ins were run.
 
-        A stand-in for any dataset of a family, such as Peds1, replaces one dataset of this family.
+        The datasets of a family, such as `peds1`, are interchangeable here: each stand-in for a
+        dataset of the family replaces one of them.
         """
         datasets_run = self.datasets
         not_run: dict[str, None] = {}  # an ordered set
@@ -265,7 +270,7 @@ def judge(
             results,
             table=rows_of(table, column),
             candidates=rows_of(candidates, column),
-            ends_early=column.preset,
+            ends_early=column.preset,  # presets end training after few iterations
             margin_factor=margins,
         )
         verdicts += verdicts_on(claims(), evidence, column)
@@ -349,11 +354,11 @@ class PossibleOutcome(NamedTuple):
 
 
 def decide(tests: Sequence[ClaimTest]) -> None:
-    """Set the outcomes of all tests of a table that have p-values.
+    """Set the outcomes of those tests that have p-values.
 
-    The p-values of all possible outcomes of all tests are adjusted together. A test has the outcome
-    whose adjusted p-value is significant; at most one outcome of a test can be. If none is, the
-    test can't tell.
+    `tests` are all tests that are decided together: the p-values of all their possible outcomes are
+    adjusted together. A test has the outcome whose adjusted p-value is significant; at most one
+    outcome of a test can be. If none is, the test can't tell.
     """
     possible = _possible_outcomes(tests)
     adjusted = false_discovery_rate(np.array([candidate.p for candidate in possible]))

@@ -8,24 +8,24 @@ from jaxtyping import Float
 
 NOMINAL_COVERAGE = 0.95  # the coverage that the interval of 95 % should have
 
-Means = Float[np.ndarray, "..."]
+Scores = Float[np.ndarray, "..."]  # mean scores, or gains, of any shape
 
 # The next functions return gains, which are positive where the scores are better (lower) than the
 # reference.
 
 
-def density_gain(scores: Means, reference: Means) -> Means:
+def density_gain(scores: Scores, reference: Scores) -> Scores:
     """Return the relative gain in predictive density, from NLLs: `exp(reference - scores) - 1`."""
     return np.expm1(reference - scores)
 
 
-def share_saved(scores: Means, reference: Means) -> Means:
+def share_saved(scores: Scores, reference: Scores) -> Scores:
     """Return the share of the reference that is saved; NaN where the reference is zero."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(reference == 0, np.nan, 1 - scores / reference)
 
 
-def reduction(scores: Means, reference: Means) -> Means:
+def reduction(scores: Scores, reference: Scores) -> Scores:
     """Return by how much the scores are lower than the reference."""
     return reference - scores
 
@@ -40,13 +40,13 @@ class RankedMetric:
         unit: The unit of the score.
         gain: The function that returns the gain over a reference, from the scores of a method and
             those of the reference.
-        gain_of: The quantity that the gain is a share of, as a text for users.
+        gain_of: What the gain is measured in shares of, as a text for users.
     """
 
     name: str
     label: str
     unit: str
-    gain: Callable[[Means, Means], Means]
+    gain: Callable[[Scores, Scores], Scores]
     gain_of: str
 
 
@@ -84,7 +84,7 @@ RANKED_METRICS = (
         label="|95 % coverage − 0.95|",
         unit="share of rows",
         gain=reduction,
-        gain_of="rows",
+        gain_of="rows",  # the gain is a difference of shares of rows
     ),
     RankedMetric(
         name="seconds",
