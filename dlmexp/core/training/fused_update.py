@@ -47,15 +47,13 @@ def update(
     for grad in flat.values():
         _mark_not_finite[(triton.cdiv(grad.shape[1], BLOCK), B)](grad, finite, grad.shape[1], BLOCK)
     lr = settings.lr_at(state.iteration)
-    if isinstance(lr, Tensor):
-        rate = lr
-    else:
-        rate = torch.full((), lr, dtype=torch.float64, device=objective.device)
+    if not isinstance(lr, Tensor):
+        lr = torch.full((), lr, dtype=torch.float64, device=objective.device)
     # 2. Make Adam's step, parameter by parameter.
     for name, grad in flat.items():
         _adam[(triton.cdiv(grad.shape[1], BLOCK), B)](
             state.values[name], grad, state.first[name], state.second[name],
-            state.outcome, ok, finite, state.steps, rate, grad.shape[1],
+            state.outcome, ok, finite, state.steps, lr, grad.shape[1],
             BETA1=BETA1, BETA2=BETA2, EPSILON=settings.epsilon,
             RESOLUTION=settings.resolution or 0.0, RUNNING=RUNNING, BLOCK=BLOCK,
         )  # fmt: skip
@@ -180,5 +178,6 @@ def _advance(  # noqa: PLR0913 - a GPU kernel takes its tensors one by one
         code = tl.where(ok & (finite == 0), NOT_FINITE, code)
         is_exhausted = new_jitter > tl.full([], MAX_JITTER, dtype)
         code = tl.where((ok == 0) & is_exhausted, NOT_FACTORISED, code)
+        # While a cell is live, this is its number of iterations so far (`State.stopped_at`).
         tl.store(stopped_at + b, now + 1)
         tl.store(outcome + b, code.to(tl.int64))

@@ -20,7 +20,7 @@ from dlmexp.core.training.program import Posterior, Program
 MAX_ROWS = 20_000
 """With more training rows the gap is not computed, as the upper bound needs n^2 / 2 values of the
 kernel."""
-ROWS_AT_ONCE = 1000
+KFF_BLOCK_SIZE = 1000
 """Kff is computed in blocks with this number of rows and columns."""
 
 
@@ -65,6 +65,8 @@ def lower_bound_of_negative_evidence(problem: Problem) -> Float[Tensor, "B"]:
     """
     problem = problem._replace(X=problem.X.to(PARAMETER_DTYPE), y=problem.y.to(PARAMETER_DTYPE))
     noise = problem.hyper["noise"]
+    # In the formulas below, Qff = A^T A with A = Luu^-1 Kuf (module `closed_form`), m is the mean
+    # of the whitened q, and y is centred.
     s = moments(problem)
     q = gaussian_posterior(s.AA / noise[..., None, None], s.Ay / noise[..., None])
     # a = y^T (Qff + noise I)^-1 y
@@ -95,8 +97,8 @@ def _quadratic_form(problem: Problem, v: Float[Tensor, "B N"]) -> Float[Tensor, 
     counts twice.
     """
     kernel = problem.kernel
-    blocks = problem.X.split(ROWS_AT_ONCE, dim=-2)
-    parts = v.split(ROWS_AT_ONCE, dim=-1)
+    blocks = problem.X.split(KFF_BLOCK_SIZE, dim=-2)
+    parts = v.split(KFF_BLOCK_SIZE, dim=-1)
     total = torch.zeros_like(v[..., 0])
     for i, X in enumerate(blocks):
         for j in range(i + 1):

@@ -73,7 +73,7 @@ def test_lower_bound_is_below_the_negative_log_evidence_and_above_that_of_titsia
 def test_blocks_of_rows_do_not_matter(monkeypatch):
     made = collapsed()
     whole = bound(made)
-    monkeypatch.setattr(gap, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(gap, "KFF_BLOCK_SIZE", 7)
     made._rows_at_once = 11
     torch.testing.assert_close(bound(made), whole, rtol=1e-10, atol=0)
 
