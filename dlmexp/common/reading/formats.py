@@ -5,7 +5,7 @@ Each reader returns an Arrow table of bounded size.
 
 import codecs
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -238,15 +238,19 @@ def _arrow_column(values: list) -> pa.Array:
     types = {type(value) for value in values if value is not None}
     if len(types) > 1 and types <= {bool, int, float}:
         number = float if float in types else int
-        values = [None if value is None else number(value) for value in values]
+        values = _converted(values, number)
         types = {number}
     if types == {int} and not _fit_int64(values):
-        values = [None if value is None else float(value) for value in values]
+        values = _converted(values, float)
     if len(types) == 1:
         with suppress(pa.ArrowException):
             return pa.array(values)
-    texts = [None if value is None else str(value) for value in values]
-    return pa.array(texts, pa.string())
+    return pa.array(_converted(values, str), pa.string())
+
+
+def _converted(values: list, to_type: Callable[[Any], Any]) -> list:
+    """Return the values converted to a type; gaps stay None."""
+    return [None if value is None else to_type(value) for value in values]
 
 
 def _fit_int64(values: list[int | None]) -> bool:
